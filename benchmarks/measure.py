@@ -1,0 +1,95 @@
+"""Seconds and memory of one call, and what the machine is. Linux, standard library only."""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Cost:
+    seconds: float
+    memory_before: int  # resident bytes: interpreter, libraries, data
+    memory_peak: int  # highest resident bytes during the call
+    # False: the peak may stem from before the call, so it is an upper bound.
+    peak_is_exact: bool
+
+    @property
+    def memory_beyond(self) -> int:
+        return self.memory_peak - self.memory_before
+
+
+def timed(call: Callable[[], T], limit: float | None = None) -> tuple[T, Cost]:
+    """Run ``call``. After ``limit`` seconds the *process* ends with SIGALRM: compiled code cannot
+    be interrupted in any other way, and a measuring process has nothing else to lose."""
+    exact = _reset_peak()
+    before = _resident("VmRSS")
+    if limit is not None:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, limit)
+    start = time.perf_counter()
+    value = call()
+    seconds = time.perf_counter() - start
+    if limit is not None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    return value, Cost(seconds, before, _resident("VmHWM"), exact)
+
+
+def _reset_peak() -> bool:
+    """Set the high-water mark (VmHWM) to the present size."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+def _resident(field: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) * 1024
+    raise OSError(f"no {field} in /proc/self/status")
+
+
+# The flags that tell the x86-64 levels apart, as /proc/cpuinfo spells them.
+_LEVELS = {
+    "x86-64-v2": {"cx16", "popcnt", "sse4_1", "sse4_2", "ssse3"},
+    "x86-64-v3": {"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"},
+    "x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
+}
+
+
+def machine() -> dict[str, Any]:
+    """CPU model, cores of this process, instruction set, memory, and how busy it was."""
+    cpu: dict[str, str] = {}
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        key, _, value = line.partition(":")
+        cpu.setdefault(key.strip(), value.strip())
+    flags = set(cpu.get("flags", "").split())
+    level = platform.machine()
+    for name, needed in _LEVELS.items():
+        if not needed <= flags:
+            break
+        level = name
+    return {
+        "cpu": cpu.get("model name", platform.machine()),
+        "cores": len(os.sched_getaffinity(0)),
+        "instruction_set": level,
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "threads_environment": {
+            key: os.environ[key]
+            for key in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+            if key in os.environ
+        },
+        "load_at_start": round(os.getloadavg()[0], 2),
+    }

@@ -1,0 +1,81 @@
+"""A picture of the results: how many times faster margrave is, per problem, on a log scale.
+
+python -m benchmarks.plot [--output FILE] [FOLDER]
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from benchmarks import results
+from benchmarks.adapters import LIBRARIES
+from benchmarks.results import Results
+
+RIVALS = [name for name in LIBRARIES if name != "margrave"]
+
+
+def spread(r: Results, rival: str) -> tuple[float, float, float] | None:
+    """Ratio of the medians, and the least and largest ratio of single values."""
+    middle = results.ratio(r, rival)
+    if middle is None:
+        return None
+    ours = [m["seconds"] for m in results.measurements(r["libraries"]["margrave"])]
+    theirs = [m["seconds"] for m in results.measurements(r["libraries"][rival])]
+    return middle, min(theirs) / max(ours), max(theirs) / min(ours)
+
+
+def draw(all_results: list[Results], file: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    shown = [r for r in all_results if any(spread(r, rival) for rival in RIVALS)]
+    if not shown:
+        raise SystemExit("no problem has results of margrave and a rival")
+    figure, axes = pyplot.subplots(figsize=(9, 1.2 + 0.8 * len(shown)), layout="constrained")
+    height = 0.8 / len(RIVALS)
+    for number, rival in enumerate(RIVALS):
+        places, middles, below, above = [], [], [], []
+        for row, r in enumerate(shown):
+            found = spread(r, rival)
+            if found is None:
+                continue
+            middle, least, most = found
+            places.append(row + (number - (len(RIVALS) - 1) / 2) * height)
+            middles.append(middle)
+            below.append(middle - least)
+            above.append(most - middle)
+        axes.errorbar(
+            middles, places, xerr=[below, above], fmt="o", capsize=3, label=LIBRARIES[rival].title
+        )
+        for place, middle in zip(places, middles, strict=True):
+            axes.annotate(
+                f"{middle:.1f}x", (middle, place), xytext=(0, 6), textcoords="offset points",
+                ha="center", fontsize=8,
+            )  # fmt: skip
+    axes.axvline(1.0, color="black", linewidth=1)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_yticks(range(len(shown)), [r["problem"]["title"] for r in shown], fontsize=8)
+    axes.set_ylim(len(shown) - 0.5, -0.5)
+    axes.grid(axis="x", which="both", alpha=0.3)
+    axes.set_xlabel("margrave is faster by (log scale; bars: range of single measurements)")
+    axes.legend(title="than", loc="best")
+    figure.savefig(file, dpi=150)
+    pyplot.close(figure)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.plot", description=__doc__)
+    parser.add_argument("folder", nargs="?", type=Path, default=results.FOLDER)
+    parser.add_argument("--output", type=Path, help="default: ratios.png in the folder")
+    options = parser.parse_args(arguments)
+    draw(results.read(options.folder), options.output or options.folder / "ratios.png")
+
+
+if __name__ == "__main__":
+    main()

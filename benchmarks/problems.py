@@ -1,0 +1,140 @@
+"""One record per benchmark problem. All are hinge-loss rbf machines with a free intercept:
+
+min over w, b   1/2 |w|^2 + C sum_i max(0, 1 - y_i (<w, phi(x_i)> + b))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from benchmarks import data
+from benchmarks.data import FORMS, Data, Raw
+
+ALL = ("margrave", "sklearn", "intelex")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is fitted, by whom, and what is timed."""
+
+    name: str  # of the result file and of --only
+    title: str  # in the table and the plot
+    dataset: str  # of the archive
+    prepare: Callable[[Raw, int | None, int], Data]
+    C: float
+    gamma: float
+    rows: int | None = None  # None: all
+    timed: str = "fit"  # or "score"
+    new_rows: int = 0  # rows to score
+    model: str = ""  # timed="score": the problem whose fitted models are used
+    libraries: tuple[str, ...] = ALL
+    forms: tuple[str, ...] = FORMS  # the fastest of these is found for each library
+    # Extra constructor arguments of one library.
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    repeats: Mapping[str, int] = field(
+        default_factory=lambda: {"margrave": 5, "sklearn": 3, "intelex": 5}
+    )
+    limit: float = 1800.0  # seconds after which one fit is given up
+    goals: Mapping[str, float] = field(default_factory=dict)  # times faster than the rival
+    memory_goal: int | None = None  # bytes beyond the data
+
+    def load(self, generated: bool = False) -> Data:
+        raw = data.generate(self.dataset) if generated else data.read(self.dataset)
+        return self.prepare(raw, self.rows, self.new_rows)
+
+    def tiny(self) -> Problem:
+        """The same problem on few rows: checks the harness, measures nothing."""
+        return replace(self, rows=200, new_rows=min(self.new_rows, 50))
+
+    def describe(self) -> dict[str, Any]:
+        """For the result file."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            "dataset": self.dataset,
+            "preparation": (self.prepare.__doc__ or self.prepare.__name__).strip(),
+            "kernel": "rbf",
+            "C": self.C,
+            "gamma": self.gamma,
+            "rows": self.rows,
+            "new_rows": self.new_rows,
+            "timed": self.timed,
+            "model": self.model,
+            "options": {library: dict(o) for library, o in self.options.items()},
+            "goals": dict(self.goals),
+            "memory_goal": self.memory_goal,
+        }
+
+
+_covtype = Problem(
+    name="covtype-50k",
+    title="covtype.binary, 50,000 rows, C=32, gamma=32: fit",
+    dataset="covtype",
+    prepare=data.covtype_binary,
+    C=32.0,
+    gamma=32.0,
+    rows=50_000,
+    # scikit-learn needs minutes for one fit, so it gets one repeat besides the tries of each form.
+    repeats={"margrave": 3, "sklearn": 1, "intelex": 3},
+    goals={"sklearn": 15, "intelex": 4},
+)
+
+PROBLEMS: dict[str, Problem] = {
+    problem.name: problem
+    for problem in (
+        Problem(
+            name="ijcnn1",
+            title="ijcnn1, 49,990 rows, C=32, gamma=2: fit",
+            dataset="ijcnn1",
+            prepare=data.train_part,
+            C=32.0,
+            gamma=2.0,
+            goals={"sklearn": 8, "intelex": 2.5},
+        ),
+        _covtype,
+        replace(
+            _covtype,
+            name="covtype-50k-scores",
+            title="covtype.binary, those 50,000-row models: scores of 20,000 rows",
+            timed="score",
+            model=_covtype.name,
+            new_rows=20_000,
+            repeats={"margrave": 5, "sklearn": 3, "intelex": 5},
+            goals={"sklearn": 40, "intelex": 2},
+        ),
+        Problem(
+            name="mnist-8",
+            title="mnist 8 against the rest, 20,000 rows, C=10, gamma=0.02: fit",
+            dataset="mnist",
+            prepare=data.mnist_eight,
+            C=10.0,
+            gamma=0.02,
+            rows=20_000,
+            goals={"sklearn": 10, "intelex": 1},
+        ),
+        Problem(
+            name="a9a",
+            title="a9a (sparse), 32,561 rows, C=1, gamma=0.05: fit",
+            dataset="a9a",
+            prepare=data.train_part,
+            C=1.0,
+            gamma=0.05,
+            goals={"sklearn": 20, "intelex": 2.5},
+        ),
+        replace(
+            _covtype,
+            name="covtype-100k-4GiB",
+            title="covtype.binary, 100,000 rows, C=32, gamma=32, within 4 GiB: fit",
+            rows=100_000,
+            libraries=("margrave",),
+            forms=("float32-dense",),
+            options={"margrave": {"memory_limit": "4GiB"}},
+            repeats={"margrave": 1},
+            limit=3600.0,
+            goals={},
+            memory_goal=4 << 30,
+        ),
+    )
+}

@@ -1,0 +1,156 @@
+"""Result files: one JSON per problem, and what can be concluded from it.
+
+    {"problem": {...}, "run": {"started", "tiny", "generated"}, "machine": {...},
+     "libraries": {name: {"form", "seconds" (median), "repeats": [measurement, ...],
+                          "trials": [measurement or {"form", "error"}, ...],
+                          "versions", "from_run"}},
+     "objective_differences": {"a / b": {"primal", "dual"}}}
+
+``from_run`` is the start of the run that measured the entry: None for this one.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import combinations
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.adapters import LIBRARIES
+from benchmarks.problems import PROBLEMS
+
+FOLDER = Path(__file__).parent / "results"
+SAME_OBJECTIVE = 1e-3  # relative difference up to which two libraries solved the same problem
+SAME_SCORES = 1e-3
+
+Entry = dict[str, Any]  # of one library
+Results = dict[str, Any]  # of one problem
+
+
+def path(problem: str, folder: Path = FOLDER) -> Path:
+    return folder / f"{problem}.json"
+
+
+def write(results: Results, folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    file = path(results["problem"]["name"], folder)
+    file.write_text(json.dumps(results, indent=1) + "\n")
+    return file
+
+
+def read(folder: Path = FOLDER) -> list[Results]:
+    """All result files, in the order of the problems."""
+    files = [path(name, folder) for name in PROBLEMS]
+    return [json.loads(file.read_text()) for file in files if file.exists()]
+
+
+def entry(trials: list[Entry], repeats: list[Entry]) -> Entry:
+    """The measurements of one library on one problem; failed ones have an "error"."""
+    good = [m for m in repeats if "error" not in m]
+    return {
+        "form": good[0]["form"] if good else None,
+        "seconds": median(m["seconds"] for m in good) if good else None,
+        "versions": good[0]["versions"] if good else {},
+        "repeats": repeats,
+        "trials": trials,
+        "from_run": None,
+    }
+
+
+def measurements(entry: Entry) -> list[Entry]:
+    return [m for m in entry["repeats"] if "error" not in m]
+
+
+def typical(entry: Entry) -> Entry:
+    """The repeat whose time is the (upper) median."""
+    good = sorted(measurements(entry), key=lambda m: float(m["seconds"]))
+    return good[len(good) // 2]
+
+
+def ratio(results: Results, rival: str) -> float | None:
+    """How many times faster margrave is than ``rival``: quotient of the medians."""
+    ours = results["libraries"].get("margrave", {}).get("seconds")
+    theirs = results["libraries"].get(rival, {}).get("seconds")
+    return float(theirs / ours) if ours and theirs else None
+
+
+def objective_differences(libraries: dict[str, Entry]) -> dict[str, dict[str, float]]:
+    """Relative differences of primal and dual objective between all pairs of libraries."""
+    values = {
+        name: {
+            key: median(m["checks"][key] for m in measurements(entry)) for key in ("primal", "dual")
+        }
+        for name, entry in libraries.items()
+        if measurements(entry) and "primal" in measurements(entry)[0]["checks"]
+    }
+    return {
+        f"{a} / {b}": {
+            key: abs(values[a][key] - values[b][key]) / max(abs(values[a][key]), 1e-300)
+            for key in ("primal", "dual")
+        }
+        for a, b in combinations(values, 2)
+    }
+
+
+def concerns(results: Results) -> list[str]:
+    """Everything that a reader of the figures must know."""
+    found = []
+    for name, entry in results["libraries"].items():
+        title = LIBRARIES[name].title
+        good = measurements(entry)
+        if not good:
+            found.append(f"{title}: no result ({_first_error(entry)})")
+        elif len(good) < len(entry["repeats"]):
+            found.append(f"{title}: a repeat failed ({_first_error(entry)})")
+        if entry["from_run"]:
+            found.append(f"{title}: measured in another run, {entry['from_run']}")
+        if any(m["extras"].get("converged") is False for m in good):
+            gap = max(m["extras"]["gap"] for m in good)
+            found.append(f"{title}: not converged, gap {gap:.1e}")
+        for m in good:
+            claimed, checked = m["extras"].get("gap"), m["checks"].get("gap")
+            if claimed is not None and checked is not None and checked > 1.5 * claimed + 1e-5:
+                found.append(f"{title}: claims a gap of {claimed:.1e}, the check {checked:.1e}")
+                break
+        if any(m["extras"].get("fell_back") for m in good):
+            found.append(f"{title}: fell back to scikit-learn")
+        if any(m["checks"].get("score_error", 0.0) > SAME_SCORES for m in good):
+            found.append(f"{title}: scores differ from its model's by more than {SAME_SCORES:g}")
+        if any(_infeasible(m, results["problem"]["C"]) for m in good):
+            found.append(f"{title}: dual variables outside their constraints")
+    for pair, difference in results["objective_differences"].items():
+        worst = max(difference.values())
+        if worst > SAME_OBJECTIVE:
+            found.append(f"objectives differ by {worst:.1e} ({pair})")
+    if results["run"]["tiny"] or results["run"]["generated"]:
+        found.append("a check of the harness, not a measurement")
+    return found
+
+
+def _infeasible(measurement: Entry, C: float) -> bool:
+    checks = measurement["checks"]
+    return bool(checks.get("above_C", 0.0) > 1e-4 * C or checks.get("imbalance", 0.0) > 1e-4)
+
+
+def _first_error(entry: Entry) -> str:
+    errors = [m["error"] for m in entry["repeats"] + entry["trials"] if "error" in m]
+    return errors[0] if errors else "not measured"
+
+
+def goals(results: Results) -> list[tuple[str, bool]]:
+    """Each goal of the problem and whether it was reached."""
+    found = []
+    for rival, wanted in results["problem"]["goals"].items():
+        got = ratio(results, rival)
+        text = f"{LIBRARIES[rival].title}: {got:.1f}x" if got else f"{rival}: not measured"
+        found.append((f"{text}, goal {wanted:g}x", got is not None and got >= wanted))
+    limit = results["problem"]["memory_goal"]
+    good = measurements(results["libraries"].get("margrave", entry([], [])))
+    if limit:
+        peak = max((m["memory_beyond_data"] for m in good), default=None)
+        gap = max((m["extras"]["gap"] for m in good), default=None)
+        text = "not measured" if peak is None else f"{peak / 2**30:.2f} GiB, gap {gap:.1e}"
+        reached = peak is not None and peak < limit and gap is not None and gap <= 1e-3
+        found.append((f"memory: {text}, goal below {limit / 2**30:g} GiB, gap 1e-3", reached))
+    return found

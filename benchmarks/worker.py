@@ -1,0 +1,98 @@
+"""One measurement in a process of its own.
+
+    python -m benchmarks.worker < task.json
+
+The task names problem, library and form; the last line of the output is the measurement as JSON.
+A fresh process per measurement keeps thread pools, memory peaks and caches apart.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.adapters import Result, adapter
+from benchmarks.objective import coefficients, objective, score_error
+from benchmarks.problems import PROBLEMS, Problem
+
+
+@dataclass(frozen=True)
+class Task:
+    problem: str
+    library: str
+    form: str
+    limit: float | None = None  # seconds of the timed part; beyond it the process is ended
+    model_file: str | None = None  # where the fitted model is kept for a problem that scores
+    tiny: bool = False
+    generated: bool = False
+
+
+def measure(task: Task) -> dict[str, Any]:
+    problem = PROBLEMS[task.problem].tiny() if task.tiny else PROBLEMS[task.problem]
+    library = adapter(task.library)
+    data = problem.load(task.generated)
+    # A first fit of a few rows loads what is loaded lazily and starts the threads.
+    first = library.fit(problem, data.head(), task.form)
+    if problem.timed == "fit":
+        result = library.fit(problem, data, task.form, task.limit)
+        model = result.value
+        _keep(model, task.model_file)
+        checks: dict[str, Any] = objective(model, data, problem.C, problem.gamma)
+    else:
+        library.score(problem, data.head(), task.form, first.value)
+        model = _kept_or_fitted(problem, data, task)
+        result = library.score(problem, data, task.form, model, task.limit)
+        assert data.y_new is not None
+        labels = np.where(np.ravel(result.value) > 0, 1, -1)
+        checks = {
+            "test_accuracy": float(np.mean(labels == data.y_new)),
+            "score_error": score_error(model, data.X_new, result.value, problem.gamma),
+        }
+    return {
+        "form": task.form,
+        "seconds": result.cost.seconds,
+        "memory_beyond_data": result.cost.memory_beyond,
+        "cost": asdict(result.cost),
+        "support_vectors": len(coefficients(model)[1]),
+        "checks": checks,
+        "extras": result.extras,
+        "versions": {package: _version(package) for package in library.PACKAGES},
+    }
+
+
+def _keep(model: Any, file: str | None) -> None:
+    if file is not None and not Path(file).exists():
+        Path(file).write_bytes(pickle.dumps(model))
+
+
+def _kept_or_fitted(problem: Problem, data: Any, task: Task) -> Any:
+    """The model of an earlier fit in this run (a scratch file of our own), else a new one."""
+    if task.model_file is not None and Path(task.model_file).exists():
+        return pickle.loads(Path(task.model_file).read_bytes())
+    # The limit of the task is for the scores.
+    fitted: Result = adapter(task.library).fit(problem, data, task.form, problem.limit)
+    _keep(fitted.value, task.model_file)
+    return fitted.value
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def main() -> None:
+    measurement = measure(Task(**json.load(sys.stdin)))
+    print(json.dumps(measurement))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+// Compiled once per instruction set with MARGRAVE_ISA naming it; see CMakeLists.txt.
+#include "isa.hpp"
+#include "inner.hpp"
+#include "tile.hpp"
+
+#define MARGRAVE_TEXT_(x) #x
+#define MARGRAVE_TEXT(x) MARGRAVE_TEXT_(x)
+
+namespace margrave {
+namespace {
+
+bool usable() {
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+#if defined(__AVX512F__)
+    return __builtin_cpu_supports("x86-64-v4");
+#elif defined(__AVX2__)
+    return __builtin_cpu_supports("x86-64-v3");
+#elif defined(__SSE4_2__)
+    return __builtin_cpu_supports("x86-64-v2");
+#endif
+#endif
+    return true;
+}
+
+}  // namespace
+
+inline namespace MARGRAVE_ISA {
+extern const Isa isa;
+const Isa isa = {MARGRAVE_TEXT(MARGRAVE_ISA), usable,
+                 {tile<float>, apply<float>, combine<float>, solve_inner<float>},
+                 {tile<double>, apply<double>, combine<double>, solve_inner<double>}};
+}  // namespace MARGRAVE_ISA
+}  // namespace margrave

@@ -1,0 +1,89 @@
+// Kernels. One struct each; the list at the end is all that has to know of a new one.
+//
+// A kernel combines the features of two points by a sum (Pairing::dot: x_k z_k, Pairing::distance: |x_k - z_k|) and maps
+// the sum to a value, given both points' own terms (squared lengths for dot; for distance whatever the sum left out).
+#pragma once
+#include "simd.hpp"
+
+namespace margrave {
+
+struct KernelParams {
+    int id = 0;
+    double gamma = 1.0, coef0 = 0.0;
+    int degree = 3;
+    double offset = 0.0;  // rho of the regularised intercept, added to every value
+};
+
+enum class Pairing { dot, distance };
+
+inline namespace MARGRAVE_ISA {
+
+struct Linear {
+    static constexpr const char *name = "linear", *parameters = "";
+    static constexpr Pairing pairing = Pairing::dot;
+    static constexpr bool shift_invariant = false;
+    template <class V, class T>
+    static MARGRAVE_INLINE V map(const KernelParams&, V sum, T, V) {
+        return sum;
+    }
+};
+
+struct Rbf {  // exp(-gamma |x - z|^2)
+    static constexpr const char *name = "rbf", *parameters = "gamma";
+    static constexpr Pairing pairing = Pairing::dot;
+    static constexpr bool shift_invariant = true;
+    template <class V, class T>
+    static MARGRAVE_INLINE V map(const KernelParams& p, V sum, T own_x, V own_z) {
+        return exponential(at_least_zero(own_x + own_z - 2 * sum) * T(-p.gamma));
+    }
+};
+
+struct Polynomial {  // (gamma x'z + coef0)^degree
+    static constexpr const char *name = "poly", *parameters = "gamma degree coef0";
+    static constexpr Pairing pairing = Pairing::dot;
+    static constexpr bool shift_invariant = false;
+    template <class V, class T>
+    static MARGRAVE_INLINE V map(const KernelParams& p, V sum, T, V) {
+        return integer_power(sum * T(p.gamma) + T(p.coef0), p.degree);
+    }
+};
+
+struct Sigmoid {  // tanh(gamma x'z + coef0)
+    static constexpr const char *name = "sigmoid", *parameters = "gamma coef0";
+    static constexpr Pairing pairing = Pairing::dot;
+    static constexpr bool shift_invariant = false;
+    template <class V, class T>
+    static MARGRAVE_INLINE V map(const KernelParams& p, V sum, T, V) {
+        return hyperbolic_tangent(sum * T(p.gamma) + T(p.coef0));
+    }
+};
+
+struct Laplacian {  // exp(-gamma |x - z|_1)
+    static constexpr const char *name = "laplacian", *parameters = "gamma";
+    static constexpr Pairing pairing = Pairing::distance;
+    static constexpr bool shift_invariant = true;
+    template <class V, class T>
+    static MARGRAVE_INLINE V map(const KernelParams& p, V sum, T, V own_z) {
+        return exponential((sum + own_z) * T(-p.gamma));
+    }
+};
+
+template <class... K>
+struct KernelList {
+    static constexpr int size = sizeof...(K);
+    // Calls f(K{}) for the kernel with this number.
+    template <class F>
+    static void visit(int id, F&& f) {
+        int at = 0;
+        ((at++ == id ? (f(K{}), 0) : 0), ...);
+    }
+    template <class F>
+    static void each(F&& f) {
+        (f(K{}), ...);
+    }
+};
+
+using Kernels = KernelList<Linear, Rbf, Polynomial, Sigmoid, Laplacian>;
+
+}  // namespace MARGRAVE_ISA
+}  // namespace margrave

@@ -1,0 +1,279 @@
+// Losses, each with its conjugate, in one signed dual variable beta per row:
+//
+//     primal   1/2 |w|^2 + sum_i value(y_i, C_i, f_i)          f_i the score, C_i the weight of row i
+//     dual     1/2 beta'K beta + sum_i h(y_i, C_i, beta_i)     lo <= beta_i <= hi
+//
+// h is convex, smooth but for a possible kink at zero, and (where `quadratic`) a parabola on each side of it: then its
+// one-sided derivatives and its curvature on either side are all that the exact steps need. The list at the end is all that
+// has to know of a new loss.
+#pragma once
+#include <cmath>
+
+#include "simd.hpp"
+
+namespace margrave {
+
+struct LossParams {
+    int id = 0;
+    double epsilon = 0.0, theta = 0.0, upsilon = 0.0;
+};
+
+inline namespace MARGRAVE_ISA {
+
+constexpr double kInfinity = __builtin_inf();
+
+struct LossBase {
+    static constexpr bool quadratic = true;
+    static constexpr const char* parameters = "";
+    explicit LossBase(const LossParams&) {}
+    double start(double, double) const { return 0.0; }  // a feasible beta for a cold start
+};
+
+// C max(0, 1 - y f);  h = -alpha with alpha = y beta in [0, C]
+struct Hinge : LossBase {
+    static constexpr const char* name = "hinge";
+    using LossBase::LossBase;
+    double value(double y, double C, double f) const { return C * fmax(0.0, 1 - y * f); }
+    double slope(double y, double C, double f) const { return y * f < 1 ? -y * C : 0.0; }
+    double h(double y, double, double beta) const { return -y * beta; }
+    double lo(double y, double C) const { return y > 0 ? 0.0 : -C; }
+    double hi(double y, double C) const { return y > 0 ? C : 0.0; }
+    double right(double y, double, double) const { return -y; }
+    double left(double y, double, double) const { return -y; }
+    double curvature(double, double, bool) const { return 0.0; }
+    double gap(double y, double C, double beta, double f) const {
+        const double slack = 1 - y * f, alpha = y * beta;
+        return slack > 0 ? (C - alpha) * slack : -alpha * slack;
+    }
+};
+
+// C max(0, 1 - y f)^2;  h = -alpha + alpha^2/(4C), alpha >= 0
+struct SquaredHinge : LossBase {
+    static constexpr const char* name = "squared_hinge";
+    using LossBase::LossBase;
+    double value(double y, double C, double f) const {
+        const double slack = fmax(0.0, 1 - y * f);
+        return C * slack * slack;
+    }
+    double slope(double y, double C, double f) const { return -2 * y * C * fmax(0.0, 1 - y * f); }
+    double h(double y, double C, double beta) const { return -y * beta + beta * beta / (4 * C); }
+    double lo(double y, double) const { return y > 0 ? 0.0 : -kInfinity; }
+    double hi(double y, double) const { return y > 0 ? kInfinity : 0.0; }
+    double right(double y, double C, double beta) const { return -y + beta / (2 * C); }
+    double left(double y, double C, double beta) const { return -y + beta / (2 * C); }
+    double curvature(double, double C, bool) const { return 1 / (2 * C); }
+    double gap(double y, double C, double beta, double f) const {
+        const double slack = 1 - y * f, alpha = y * beta;
+        if (slack <= 0) return -alpha * slack + alpha * alpha / (4 * C);
+        const double root = C * slack - alpha / 2;
+        return root * root / C;
+    }
+};
+
+// C max(0, |y - f| - epsilon);  h = -y beta + epsilon |beta|, |beta| <= C
+struct EpsilonInsensitive : LossBase {
+    static constexpr const char *name = "epsilon_insensitive", *parameters = "epsilon";
+    double epsilon;
+    explicit EpsilonInsensitive(const LossParams& p) : LossBase(p), epsilon(p.epsilon) {}
+    double value(double y, double C, double f) const { return C * fmax(0.0, fabs(y - f) - epsilon); }
+    double slope(double y, double C, double f) const { return f - y >= epsilon ? C : y - f > epsilon ? -C : 0.0; }
+    double h(double y, double, double beta) const { return -y * beta + epsilon * fabs(beta); }
+    double lo(double, double C) const { return -C; }
+    double hi(double, double C) const { return C; }
+    double right(double y, double, double beta) const { return -y + (beta >= 0 ? epsilon : -epsilon); }
+    double left(double y, double, double beta) const { return -y + (beta > 0 ? epsilon : -epsilon); }
+    double curvature(double, double, bool) const { return 0.0; }
+    double gap(double y, double C, double beta, double f) const {
+        const double r = y - f, excess = fabs(r) - epsilon, along = r > 0 ? beta : -beta;
+        if (excess > 0) return (C - along) * excess + epsilon * (fabs(beta) - along);
+        return fabs(beta) * epsilon - beta * r;
+    }
+};
+
+// C max(0, |y - f| - epsilon)^2;  h = -y beta + epsilon |beta| + beta^2/(4C)
+struct SquaredEpsilonInsensitive : LossBase {
+    static constexpr const char *name = "squared_epsilon_insensitive", *parameters = "epsilon";
+    double epsilon;
+    explicit SquaredEpsilonInsensitive(const LossParams& p) : LossBase(p), epsilon(p.epsilon) {}
+    double value(double y, double C, double f) const {
+        const double excess = fmax(0.0, fabs(y - f) - epsilon);
+        return C * excess * excess;
+    }
+    double slope(double y, double C, double f) const {
+        const double excess = fmax(0.0, fabs(y - f) - epsilon);
+        return f > y ? 2 * C * excess : -2 * C * excess;
+    }
+    double h(double y, double C, double beta) const {
+        return -y * beta + epsilon * fabs(beta) + beta * beta / (4 * C);
+    }
+    double lo(double, double) const { return -kInfinity; }
+    double hi(double, double) const { return kInfinity; }
+    double right(double y, double C, double beta) const {
+        return -y + (beta >= 0 ? epsilon : -epsilon) + beta / (2 * C);
+    }
+    double left(double y, double C, double beta) const {
+        return -y + (beta > 0 ? epsilon : -epsilon) + beta / (2 * C);
+    }
+    double curvature(double, double C, bool) const { return 1 / (2 * C); }
+    double gap(double y, double C, double beta, double f) const {
+        const double r = y - f, excess = fabs(r) - epsilon, along = r > 0 ? beta : -beta;
+        if (excess <= 0) return fabs(beta) * epsilon - beta * r + beta * beta / (4 * C);
+        const double root = C * excess - along / 2;
+        return root * root / C + epsilon * (fabs(beta) - along);
+    }
+};
+
+// C log(1 + exp(-y f));  h = a log a + (C-a) log(C-a) - C log C with a = y beta strictly inside (0, C)
+struct Logistic : LossBase {
+    static constexpr const char* name = "logistic";
+    static constexpr bool quadratic = false;
+    static constexpr double smallest = 1e-300, below_one = 1 - 2.3e-16;
+    using LossBase::LossBase;
+    static double softplus(double t) { return t > 0 ? t + log1p(exp(-t)) : log1p(exp(t)); }
+    static double inside(double a, double C) { return fmin(fmax(a, smallest), C * below_one); }
+    double start(double y, double C) const { return y * C / 2; }
+    double value(double y, double C, double f) const { return C * softplus(-y * f); }
+    double slope(double y, double C, double f) const { return -y * C / (1 + exp(y * f)); }
+    double h(double y, double C, double beta) const {
+        const double a = inside(y * beta, C);
+        return a * log(a / C) + (C - a) * log1p(-a / C);
+    }
+    double lo(double y, double C) const { return y > 0 ? smallest : -C * below_one; }
+    double hi(double y, double C) const { return y > 0 ? C * below_one : -smallest; }
+    double right(double y, double C, double beta) const {
+        const double a = inside(y * beta, C);
+        return y * (log(a) - log(C - a));
+    }
+    double left(double y, double C, double beta) const { return right(y, C, beta); }
+    double curvature(double, double C, bool) const { return 4 / C; }  // the least: at a = C/2
+    double gap(double y, double C, double beta, double f) const {   // C times a Kullback-Leibler divergence
+        const double a = inside(y * beta, C), p = a / C, m = y * f;
+        const double log_q = -softplus(m), log_1q = -softplus(-m);
+        return C * fmax(0.0, p * (log(p) - log_q) + (1 - p) * (log1p(-p) - log_1q));
+    }
+};
+
+// C/2 [ (1-theta-u)_+^2 + upsilon (u-1-theta)_+^2 ], u = y f;  with g = y beta, a = 1/C, b = 1/(C upsilon):
+// h = a/2 g_+^2 + b/2 g_-^2 - g + theta |g|      (upsilon = 0: g >= 0)
+struct MarginDistribution : LossBase {
+    static constexpr const char *name = "margin_distribution", *parameters = "theta upsilon";
+    double theta, upsilon;
+    explicit MarginDistribution(const LossParams& p) : LossBase(p), theta(p.theta), upsilon(p.upsilon) {}
+    double value(double y, double C, double f) const {
+        const double u = y * f, low = fmax(0.0, 1 - theta - u), high = fmax(0.0, u - 1 - theta);
+        return C / 2 * (low * low + upsilon * high * high);
+    }
+    double slope(double y, double C, double f) const {
+        const double u = y * f;
+        return y * C * (upsilon * fmax(0.0, u - 1 - theta) - fmax(0.0, 1 - theta - u));
+    }
+    double stiffness(double C, bool positive) const { return positive ? 1 / C : 1 / (C * upsilon); }
+    double h(double y, double C, double beta) const {
+        const double g = y * beta;
+        return (g == 0 ? 0.0 : stiffness(C, g > 0) / 2 * g * g) - g + theta * fabs(g);
+    }
+    double lo(double y, double) const { return y < 0 || upsilon > 0 ? -kInfinity : 0.0; }
+    double hi(double y, double) const { return y > 0 || upsilon > 0 ? kInfinity : 0.0; }
+    double derivative(double C, double g, bool positive) const {
+        return (g == 0 ? 0.0 : stiffness(C, positive) * g) - 1 + (positive ? theta : -theta);
+    }
+    double right(double y, double C, double beta) const {
+        return y > 0 ? derivative(C, beta, beta >= 0) : -derivative(C, -beta, beta < 0);
+    }
+    double left(double y, double C, double beta) const {
+        return y > 0 ? derivative(C, beta, beta > 0) : -derivative(C, -beta, beta <= 0);
+    }
+    double curvature(double y, double C, bool positive) const { return stiffness(C, (y > 0) == positive); }
+    double gap(double y, double C, double beta, double f) const {
+        const double u = y * f, s = 1 - theta - u, t = u - 1 - theta, g = y * beta, a = 1 / C;
+        if (g >= 0) {
+            if (s > 0) return (s - a * g) * (s - a * g) / (2 * a);
+            return upsilon * C / 2 * fmax(0.0, t) * fmax(0.0, t) + a / 2 * g * g - s * g;
+        }
+        const double b = 1 / (C * upsilon), m = -g;
+        if (t > 0) return (t - b * m) * (t - b * m) / (2 * b);
+        return fmax(0.0, s) * fmax(0.0, s) / (2 * a) + b / 2 * m * m - t * m;
+    }
+};
+
+template <class... L>
+struct LossList {
+    static constexpr int size = sizeof...(L);
+    template <class F>
+    static void visit(const LossParams& p, F&& f) {
+        int at = 0;
+        ((at++ == p.id ? (f(L(p)), 0) : 0), ...);
+    }
+    template <class F>
+    static void each(F&& f) {
+        (f(L(LossParams{})), ...);
+    }
+};
+
+using Losses =
+    LossList<Hinge, SquaredHinge, EpsilonInsensitive, SquaredEpsilonInsensitive, Logistic, MarginDistribution>;
+
+// One variable that moves: beta + direction * s.
+struct Mover {
+    double y, C, beta;
+    int direction;
+};
+
+// The minimiser over 0 <= s <= limit of
+//     curvature/2 s^2 + slope s + sum over movers of h(beta + direction s) - h(beta) - s h'(beta in that direction)
+// where `slope` already holds the movers' one-sided derivatives and is negative.
+template <class L, int N>
+MARGRAVE_INLINE double line_minimum(const L& loss, double slope, double curvature, double limit, const Mover (&movers)[N]) {
+    if constexpr (L::quadratic) {
+        double s = 0;
+        bool crossed[N] = {};
+        for (;;) {
+            double end = limit, total = curvature;
+            int kink = -1;
+            for (int m = 0; m < N; ++m) {
+                const Mover& v = movers[m];
+                const bool towards_zero = !crossed[m] && v.beta * v.direction < 0;
+                const bool positive = towards_zero ? v.beta > 0 : v.direction > 0;
+                total += loss.curvature(v.y, v.C, positive);
+                if (towards_zero && fabs(v.beta) < end) end = fabs(v.beta), kink = m;
+            }
+            const double root = total > 0 ? s - slope / total : kInfinity;
+            if (root <= end) return root;
+            slope += total * (end - s);
+            s = end;
+            if (kink < 0) return s;
+            const Mover& v = movers[kink];
+            crossed[kink] = true;
+            slope += loss.right(v.y, v.C, 0.0) - loss.left(v.y, v.C, 0.0);
+            if (slope >= 0) return s;
+        }
+    } else {
+        // A bracketed Newton iteration on the increasing derivative. Its logarithms are steep near the bounds, where the
+        // bisection takes over.
+        const auto derivative = [&](double s, double& second) {
+            double first = slope + curvature * s;
+            second = curvature;
+            for (const Mover& v : movers) {
+                const double moved = v.beta + v.direction * s, a = L::inside(v.y * moved, v.C);
+                first += v.direction * (loss.right(v.y, v.C, moved) - loss.right(v.y, v.C, v.beta));
+                second += v.C / (a * (v.C - a));
+            }
+            return first;
+        };
+        double low = 0, high = limit, second, s = 0;
+        if (derivative(high, second) <= 0) return high;
+        derivative(0, second);
+        s = -slope / second;
+        for (int step = 0; step < 100; ++step) {
+            if (!(s > low && s < high)) s = low > 0 && high / low > 4 ? sqrt(low * high) : (low + high) / 2;
+            const double first = derivative(s, second);
+            (first > 0 ? high : low) = s;
+            if (fabs(first) <= 1e-14 * fabs(slope) || high - low <= 1e-15 * high) break;
+            s -= first / second;
+        }
+        return s;
+    }
+}
+
+}  // namespace MARGRAVE_ISA
+}  // namespace margrave

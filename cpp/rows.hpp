@@ -1,0 +1,203 @@
+// Rows of a data matrix as they lie in the caller's memory, and their packing into panels and groups for the tiles.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "isa.hpp"
+
+namespace margrave {
+
+template <class T>
+struct CacheLineAllocator {
+    using value_type = T;
+    CacheLineAllocator() = default;
+    template <class U>
+    CacheLineAllocator(const CacheLineAllocator<U>&) {}
+    T* allocate(std::size_t n) { return static_cast<T*>(::operator new(n * sizeof(T), std::align_val_t(64))); }
+    void deallocate(T* p, std::size_t) { ::operator delete(p, std::align_val_t(64)); }
+    bool operator==(const CacheLineAllocator&) const { return true; }
+};
+template <class T>
+using Aligned = std::vector<T, CacheLineAllocator<T>>;
+
+// A borrowed view: dense with any strides, or compressed sparse rows; values float or double; never a copy.
+struct Rows {
+    std::int64_t count = 0, features = 0;
+    bool sparse = false, is_double = true, wide_indices = false;
+    const void* values = nullptr;
+    std::int64_t row_stride = 0, column_stride = 0;  // in elements
+    const void* indices = nullptr;
+    const std::int64_t* starts = nullptr;
+
+    // Calls f(column, value) for the stored entries of a row.
+    template <class F>
+    void each(std::int64_t row, F&& f) const {
+        if (is_double) each_of(static_cast<const double*>(values), row, f);
+        else each_of(static_cast<const float*>(values), row, f);
+    }
+
+  private:
+    template <class U, class F>
+    void each_of(const U* v, std::int64_t row, F&& f) const {
+        if (!sparse) {
+            const U* x = v + row * row_stride;
+            if (column_stride == 1)
+                for (std::int64_t k = 0; k < features; ++k) f(k, x[k]);
+            else
+                for (std::int64_t k = 0; k < features; ++k) f(k, x[k * column_stride]);
+        } else if (wide_indices) {
+            const auto* c = static_cast<const std::int64_t*>(indices);
+            for (std::int64_t t = starts[row]; t < starts[row + 1]; ++t) f(c[t], v[t]);
+        } else {
+            const auto* c = static_cast<const std::int32_t*>(indices);
+            for (std::int64_t t = starts[row]; t < starts[row + 1]; ++t) f(std::int64_t(c[t]), v[t]);
+        }
+    }
+};
+
+// Some of the rows: a list, or the stretch from `first` on.
+struct Subset {
+    const std::int64_t* list = nullptr;
+    std::int64_t first = 0, count = 0;
+    std::int64_t operator[](std::int64_t i) const { return list ? list[i] : first + i; }
+    Subset part(std::int64_t from, std::int64_t n) const {
+        return list ? Subset{list + from, 0, n} : Subset{nullptr, first + from, n};
+    }
+};
+
+// What packing has to know of a kernel.
+struct PackingRule {
+    Pairing pairing = Pairing::dot;
+    bool sparse_queries = false;     // then a distance kernel's own term of a point is sum |z_k|, else nothing
+    const double* centre = nullptr;  // subtracted from dense rows where the kernel allows: less cancellation
+
+    double own(double sum_of_squares, double sum_of_magnitudes) const {
+        if (pairing == Pairing::dot) return sum_of_squares;
+        return sparse_queries ? sum_of_magnitudes : 0.0;
+    }
+};
+
+// Panels of points. With `compact`, one panel whose features are renumbered as they turn up: for wide sparse rows.
+template <class T>
+class PanelBuffer {
+  public:
+    static constexpr std::int64_t L = kLanes<T>;
+
+    Panels<T> pack(const Rows& rows, const Subset& points, const PackingRule& rule, bool compact) {
+        const std::int64_t panels = (points.count + L - 1) / L;
+        own_.assign(panels * L, T(0));
+        if (compact) return pack_compact(rows, points, rule);
+        values_.resize(panels * rows.features * L);
+        if (rows.sparse || points.count % L) std::fill(values_.begin(), values_.end(), T(0));
+        for (std::int64_t i = 0; i < points.count; ++i) {
+            T* to = values_.data() + (i / L) * rows.features * L + i % L;
+            double squares = 0, magnitudes = 0;
+            const double* centre = rule.centre;
+            rows.each(points[i], [&](std::int64_t k, double v) {
+                const T x = T(centre ? v - centre[k] : v);
+                to[k * L] = x;
+                squares += double(x) * x;
+                magnitudes += std::fabs(double(x));
+            });
+            own_[i] = T(rule.own(squares, magnitudes));
+        }
+        features_ = rows.features;
+        return view(0, panels);
+    }
+
+    // Some of the packed panels.
+    Panels<T> view(std::int64_t first, std::int64_t count) const {
+        return {count, features_, values_.data() + first * features_ * L, own_.data() + first * L, nullptr};
+    }
+
+  private:
+    Panels<T> pack_compact(const Rows& rows, const Subset& points, const PackingRule& rule) {
+        slot_.resize(rows.features, -1);
+        for (std::int64_t k : touched_) slot_[k] = -1;
+        touched_.clear();
+        values_.clear();
+        for (std::int64_t i = 0; i < points.count; ++i) {
+            double squares = 0, magnitudes = 0;
+            rows.each(points[i], [&](std::int64_t k, double v) {
+                if (slot_[k] < 0) {
+                    slot_[k] = std::int32_t(touched_.size());
+                    touched_.push_back(k);
+                    values_.resize(values_.size() + L, T(0));
+                }
+                const T x = T(v);
+                values_[slot_[k] * L + i] = x;
+                squares += double(x) * x;
+                magnitudes += std::fabs(double(x));
+            });
+            own_[i] = T(rule.own(squares, magnitudes));
+        }
+        return {1, std::int64_t(touched_.size()), values_.data(), own_.data(), slot_.data()};
+    }
+
+    std::int64_t features_ = 0;
+    Aligned<T> values_, own_;
+    std::vector<std::int32_t> slot_;
+    std::vector<std::int64_t> touched_;
+};
+
+// Query rows, dense in groups or as compressed rows, whichever the data are.
+template <class T>
+class QueryBuffer {
+  public:
+    Queries<T> pack(const Rows& rows, const Subset& queries, const PackingRule& rule) {
+        const std::int64_t groups = (queries.count + kGroup - 1) / kGroup;
+        own_.assign(groups * kGroup, T(0));
+        Queries<T> packed{queries.count, rows.features, nullptr, nullptr, nullptr, nullptr, own_.data()};
+        if (rows.sparse) {
+            values_.clear(), columns_.clear(), starts_.assign(1, 0);
+            for (std::int64_t i = 0; i < queries.count; ++i) {
+                double squares = 0;
+                rows.each(queries[i], [&](std::int64_t k, double v) {
+                    values_.push_back(T(v)), columns_.push_back(std::int32_t(k));
+                    squares += double(T(v)) * T(v);
+                });
+                starts_.push_back(std::int64_t(values_.size()));
+                own_[i] = T(rule.pairing == Pairing::dot ? squares : 0.0);
+            }
+            packed.values = values_.data(), packed.columns = columns_.data(), packed.starts = starts_.data();
+            return packed;
+        }
+        values_.resize(groups * rows.features * kGroup);
+        for (std::int64_t i = groups * kGroup - 1; i >= 0; --i) {
+            T* to = values_.data() + (i / kGroup) * rows.features * kGroup + i % kGroup;
+            if (i >= queries.count) {
+                for (std::int64_t k = 0; k < rows.features; ++k) to[k * kGroup] = T(0);
+                continue;
+            }
+            double squares = 0;
+            const double* centre = rule.centre;
+            rows.each(queries[i], [&](std::int64_t k, double v) {
+                const T x = T(centre ? v - centre[k] : v);
+                to[k * kGroup] = x;
+                squares += double(x) * x;
+            });
+            own_[i] = T(rule.pairing == Pairing::dot ? squares : 0.0);
+        }
+        packed.dense = values_.data();
+        return packed;
+    }
+
+  private:
+    Aligned<T> values_, own_;
+    std::vector<std::int32_t> columns_;
+    std::vector<std::int64_t> starts_;
+};
+
+inline std::vector<double> column_means(const Rows& rows) {
+    std::vector<double> mean(rows.features, 0.0);
+    for (std::int64_t i = 0; i < rows.count; ++i) rows.each(i, [&](std::int64_t k, double v) { mean[k] += v; });
+    for (double& m : mean) m /= double(rows.count > 0 ? rows.count : 1);
+    return mean;
+}
+
+}  // namespace margrave

@@ -1,0 +1,138 @@
+// Vectors of one register's width, by the compiler's vector extension: the same source serves SSE, AVX2, AVX-512 and NEON.
+//
+// Everything that is compiled once per instruction set lives in the inline namespace MARGRAVE_ISA, so that the linker can
+// never replace the plain version of an inline function by one that this processor lacks the instructions for.
+#pragma once
+#include <cstdint>
+
+#ifndef MARGRAVE_ISA
+#define MARGRAVE_ISA base
+#endif
+
+#define MARGRAVE_INLINE inline __attribute__((always_inline))
+#define MARGRAVE_LAMBDA __attribute__((always_inline))
+
+namespace margrave {
+inline namespace MARGRAVE_ISA {
+
+#if defined(__AVX512F__)
+constexpr int kVectorBytes = 64;
+#elif defined(__AVX__)
+constexpr int kVectorBytes = 32;
+#else
+constexpr int kVectorBytes = 16;
+#endif
+
+template <class T>
+struct Simd;
+
+template <>
+struct Simd<float> {
+    typedef float V __attribute__((vector_size(kVectorBytes), aligned(4), may_alias));
+    typedef std::int32_t I __attribute__((vector_size(kVectorBytes), aligned(4), may_alias));
+    using Int = std::int32_t;
+    static constexpr int width = kVectorBytes / 4;
+};
+
+template <>
+struct Simd<double> {
+    typedef double V __attribute__((vector_size(kVectorBytes), aligned(8), may_alias));
+    typedef std::int64_t I __attribute__((vector_size(kVectorBytes), aligned(8), may_alias));
+    using Int = std::int64_t;
+    static constexpr int width = kVectorBytes / 8;
+};
+
+template <class T>
+using Vec = typename Simd<T>::V;
+template <class T>
+using IVec = typename Simd<T>::I;
+
+template <class T>
+MARGRAVE_INLINE Vec<T> load(const T* p) {
+    return *reinterpret_cast<const Vec<T>*>(p);
+}
+template <class T>
+MARGRAVE_INLINE void store(T* p, Vec<T> v) {
+    *reinterpret_cast<Vec<T>*>(p) = v;
+}
+template <class T>
+MARGRAVE_INLINE Vec<T> splat(T x) {
+    return x - Vec<T>{};
+}
+
+MARGRAVE_INLINE float absolute(float x) { return __builtin_fabsf(x); }
+MARGRAVE_INLINE double absolute(double x) { return __builtin_fabs(x); }
+MARGRAVE_INLINE Vec<float> absolute(Vec<float> x) { return (Vec<float>)((IVec<float>)x & 0x7fffffff); }
+MARGRAVE_INLINE Vec<double> absolute(Vec<double> x) {
+    return (Vec<double>)((IVec<double>)x & std::int64_t{0x7fffffffffffffff});
+}
+
+// exp by x = n ln2 + r, |r| <= ln2/2, and a polynomial in r; n goes straight into the exponent bits. Values that would be
+// below the smallest normal number are zero. Relative error below 2 units in the last place.
+MARGRAVE_INLINE Vec<float> exponential(Vec<float> x) {
+    const Vec<float> magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer in the low bits
+    const Vec<float> smallest = splat(-87.0f), largest = splat(88.0f);
+    const auto vanishes = x < smallest;
+    x = x < smallest ? smallest : x;
+    x = x > largest ? largest : x;
+    const Vec<float> shifted = x * 1.44269504f + magic;
+    const Vec<float> n = shifted - magic;
+    const Vec<float> r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+    Vec<float> p = splat(1.9875691500e-4f);
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * (r * r) + (r + 1.0f);
+    const Vec<float> value = (Vec<float>)((IVec<float>)p + ((IVec<float>)shifted << 23));
+    return vanishes ? Vec<float>{} : value;
+}
+
+MARGRAVE_INLINE Vec<double> exponential(Vec<double> x) {
+    const Vec<double> magic = splat(6755399441055744.0);  // 1.5 * 2^52
+    const Vec<double> smallest = splat(-708.0), largest = splat(709.0);
+    const auto vanishes = x < smallest;
+    x = x < smallest ? smallest : x;
+    x = x > largest ? largest : x;
+    const Vec<double> shifted = x * 1.4426950408889634 + magic;
+    const Vec<double> n = shifted - magic;
+    const Vec<double> r = (x - n * 6.93145751953125e-1) - n * 1.42860682030941723212e-6;
+    Vec<double> p = splat(1.0 / 479001600.0);
+    p = p * r + 1.0 / 39916800.0;
+    p = p * r + 1.0 / 3628800.0;
+    p = p * r + 1.0 / 362880.0;
+    p = p * r + 1.0 / 40320.0;
+    p = p * r + 1.0 / 5040.0;
+    p = p * r + 1.0 / 720.0;
+    p = p * r + 1.0 / 120.0;
+    p = p * r + 1.0 / 24.0;
+    p = p * r + 1.0 / 6.0;
+    p = p * r + 0.5;
+    p = p * (r * r) + (r + 1.0);
+    const Vec<double> value = (Vec<double>)((IVec<double>)p + ((IVec<double>)shifted << 52));
+    return vanishes ? Vec<double>{} : value;
+}
+
+template <class V>
+MARGRAVE_INLINE V hyperbolic_tangent(V x) {
+    const V e = exponential(absolute(x) * -2);  // in (0, 1]: no overflow
+    const V t = (1 - e) / (1 + e);
+    return x < 0 ? -t : t;
+}
+
+template <class V>
+MARGRAVE_INLINE V integer_power(V x, int n) {
+    V result = V{} + 1;
+    for (; n > 0; n >>= 1, x *= x)
+        if (n & 1) result *= x;
+    return result;
+}
+
+template <class V>
+MARGRAVE_INLINE V at_least_zero(V x) {
+    return x > 0 ? x : V{};
+}
+
+}  // namespace MARGRAVE_ISA
+}  // namespace margrave

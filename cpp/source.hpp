@@ -1,0 +1,208 @@
+// Where kernel values come from: native tiles over rows, or a table of values (a precomputed matrix, a Python function).
+#pragma once
+#include <algorithm>
+#include <functional>
+
+#include "rows.hpp"
+#include "threads.hpp"
+
+namespace margrave {
+
+// Kernel values among the rows of one data set. Every method returns false if the watch stopped it half-way.
+template <class T>
+class KernelSource {
+  public:
+    virtual ~KernelSource() = default;
+    virtual std::int64_t size() const = 0;
+    virtual std::int64_t cost() const = 0;  // of one value, in multiplications
+    virtual double diagonal(std::int64_t row) = 0;
+    // out[q][j] = k(query q, point j); rows of `out` have room for whole panels
+    virtual bool tile(const Subset& queries, const Subset& points, T* const* out, Watch* watch) = 0;
+    // sums[j * outputs + m] = sum over queries of coef[q * outputs + m] k(query q, point j)
+    virtual bool apply(const Subset& queries, const double* coef, int outputs, const Subset& points, double* sums,
+                       Watch* watch) = 0;
+};
+
+// Native kernels. Queries and points may be rows of two data sets (prediction) or of the same (training).
+template <class T>
+class TileSource final : public KernelSource<T> {
+    static constexpr std::int64_t L = kLanes<T>;
+
+  public:
+    TileSource(const KernelParams& kernel, const Rows& queries, const Rows& points, const Isa& isa, Threads& threads)
+        : kernel_(kernel), queries_(queries), points_(points), operations_(isa.operations<T>()), threads_(threads) {
+        bool shift_invariant = false;
+        Kernels::visit(kernel.id, [&](auto k) {
+            rule_.pairing = k.pairing;
+            shift_invariant = k.shift_invariant;
+        });
+        rule_.sparse_queries = queries.sparse;
+        if (shift_invariant && !queries.sparse && !points.sparse) {
+            centre_ = column_means(queries);
+            rule_.centre = centre_.data();
+        }
+        // A sparse query meets a sparse panel by the panel's own numbering of features; narrow data need none.
+        compact_ = points.sparse && queries.sparse && points.features > 1024;
+        buffers_.resize(threads.count());
+    }
+
+    // Keeps all points packed, block by block: for training, where every round meets them all.
+    void keep_packed(const std::vector<std::int64_t>& starts) {
+        if (points_.sparse) return;
+        for (std::size_t b = 0; b + 1 < starts.size(); ++b) {
+            Resident block{starts[b], starts[b + 1], {}};
+            block.stretches.resize((block.end - block.begin + kStretch * L - 1) / (kStretch * L));
+            threads_.run(std::int64_t(block.stretches.size()), nullptr, [&](std::int64_t c, int) {
+                const std::int64_t from = block.begin + c * kStretch * L;
+                block.stretches[c].pack(points_, {nullptr, from, std::min(kStretch * L, block.end - from)}, rule_, false);
+            });
+            resident_.push_back(std::move(block));
+        }
+    }
+
+    std::int64_t size() const override { return points_.count; }
+    std::int64_t cost() const override {
+        return points_.sparse ? points_.starts[points_.count] / std::max<std::int64_t>(1, points_.count) : points_.features;
+    }
+
+    double diagonal(std::int64_t row) override {
+        double squares = 0;
+        const double* centre = rule_.centre;
+        points_.each(row, [&](std::int64_t k, double v) { squares += (v - (centre ? centre[k] : 0)) * (v - (centre ? centre[k] : 0)); });
+        double value = 0;
+        Kernels::visit(kernel_.id, [&](auto k) {
+            const bool dot = k.pairing == Pairing::dot;
+            const Vec<double> own = splat(dot ? squares : 0.0), sum = own;
+            value = decltype(k)::template map<Vec<double>, double>(kernel_, sum, dot ? squares : 0.0, own)[0];
+        });
+        return value + kernel_.offset;
+    }
+
+    bool tile(const Subset& queries, const Subset& points, T* const* out, Watch* watch) override {
+        const Queries<T> packed = query_buffer_.pack(queries_, queries, rule_);
+        return sweep(points, watch, [&](const Panels<T>& panels, std::int64_t at, int) {
+            operations_.tile(kernel_, packed, panels, out, at);
+        });
+    }
+
+    bool apply(const Subset& queries, const double* coef, int outputs, const Subset& points, double* sums,
+               Watch* watch) override {
+        std::fill(sums, sums + points.count * outputs, 0.0);
+        // Queries in batches that bound the packed copy; each batch meets all points.
+        const std::int64_t batch = std::max<std::int64_t>(kGroup * 32, (32 << 20) / std::max<std::int64_t>(1, cost() * sizeof(T)) / kGroup * kGroup);
+        std::vector<T> c;
+        std::vector<Aligned<double>> partial(threads_.count());
+        for (std::int64_t from = 0; from < queries.count; from += batch) {
+            const std::int64_t n = std::min(batch, queries.count - from);
+            const Queries<T> packed = query_buffer_.pack(queries_, queries.part(from, n), rule_);
+            c.assign(coef + from * outputs, coef + (from + n) * outputs);
+            const bool whole = sweep(points, watch, [&](const Panels<T>& panels, std::int64_t at, int worker) {
+                auto& p = partial[worker];
+                p.assign(panels.count * L * outputs, 0.0);
+                operations_.apply(kernel_, packed, panels, c.data(), outputs, p.data());
+                const std::int64_t end = std::min(points.count, at + panels.count * L);
+                for (std::int64_t j = at; j < end; ++j)
+                    for (int m = 0; m < outputs; ++m)
+                        sums[j * outputs + m] += p[(((j - at) / L) * outputs + m) * L + (j - at) % L];
+            });
+            if (!whole) return false;
+        }
+        return true;
+    }
+
+  private:
+    // use(panels, first point's place, worker) over all points, in chunks that fit into the second-level cache.
+    template <class Use>
+    bool sweep(const Subset& points, Watch* watch, Use&& use) {
+        const std::int64_t panel_bytes = 128 * std::max<std::int64_t>(1, points_.features);
+        const std::int64_t all = (points.count + L - 1) / L;
+        std::int64_t per = compact_ ? 1 : std::clamp<std::int64_t>((384 << 10) / panel_bytes, 1, 256);
+        per = std::clamp<std::int64_t>(all / (4 * threads_.count()), 1, per);
+        const Resident* kept = packed(points);
+        return threads_.run((all + per - 1) / per, watch, [&](std::int64_t c, int worker) {
+            const std::int64_t from = c * per, to = std::min(all, from + per);
+            if (!kept) {
+                const std::int64_t n = std::min(points.count, to * L) - from * L;
+                use(buffers_[worker].pack(points_, points.part(from * L, n), rule_, compact_), from * L, worker);
+                return;
+            }
+            for (std::int64_t p = from, n; p < to; p += n) {
+                const std::int64_t at = (points.first - kept->begin) / L + p;
+                n = std::min(to - p, kStretch - at % kStretch);
+                use(kept->stretches[at / kStretch].view(at % kStretch, n), p * L, worker);
+            }
+        });
+    }
+
+    static constexpr std::int64_t kStretch = 256;  // panels
+    struct Resident {
+        std::int64_t begin, end;
+        std::vector<PanelBuffer<T>> stretches;
+    };
+    const Resident* packed(const Subset& points) const {
+        if (points.list) return nullptr;
+        for (const Resident& r : resident_)
+            if (r.begin <= points.first && points.first + points.count <= r.end && (points.first - r.begin) % L == 0) return &r;
+        return nullptr;
+    }
+
+    KernelParams kernel_;
+    Rows queries_, points_;
+    const Operations<T>& operations_;
+    Threads& threads_;
+    PackingRule rule_;
+    std::vector<double> centre_;
+    bool compact_ = false;
+    QueryBuffer<T> query_buffer_;
+    std::vector<PanelBuffer<T>> buffers_;
+    std::vector<Resident> resident_;
+};
+
+// Values from a function of (queries, points, out): out is queries x points, row by row.
+template <class T>
+class TableSource final : public KernelSource<T> {
+  public:
+    using Fetch = std::function<void(const Subset& queries, const Subset& points, double* out)>;
+    TableSource(std::int64_t size, double offset, Fetch fetch) : size_(size), offset_(offset), fetch_(std::move(fetch)) {}
+
+    std::int64_t size() const override { return size_; }
+    std::int64_t cost() const override { return 1 << 20; }
+    double diagonal(std::int64_t row) override {
+        double value;
+        fetch_({nullptr, row, 1}, {nullptr, row, 1}, &value);
+        return value + offset_;
+    }
+    bool tile(const Subset& queries, const Subset& points, T* const* out, Watch* watch) override {
+        return blocks(queries, points, watch, [&](std::int64_t q, const double* values) {
+            for (std::int64_t j = 0; j < points.count; ++j) out[q][j] = T(values[j] + offset_);
+        });
+    }
+    bool apply(const Subset& queries, const double* coef, int outputs, const Subset& points, double* sums,
+               Watch* watch) override {
+        std::fill(sums, sums + points.count * outputs, 0.0);
+        return blocks(queries, points, watch, [&](std::int64_t q, const double* values) {
+            for (std::int64_t j = 0; j < points.count; ++j)
+                for (int m = 0; m < outputs; ++m) sums[j * outputs + m] += coef[q * outputs + m] * (values[j] + offset_);
+        });
+    }
+
+  private:
+    template <class Use>
+    bool blocks(const Subset& queries, const Subset& points, Watch* watch, Use&& use) {
+        const std::int64_t per = std::clamp<std::int64_t>((4 << 20) / std::max<std::int64_t>(1, points.count), 1, 1024);
+        for (std::int64_t from = 0; from < queries.count; from += per) {
+            if (watch && watch->check()) return false;
+            const std::int64_t n = std::min(per, queries.count - from);
+            values_.resize(n * points.count);
+            fetch_(queries.part(from, n), points, values_.data());
+            for (std::int64_t q = 0; q < n; ++q) use(from + q, values_.data() + q * points.count);
+        }
+        return true;
+    }
+    std::int64_t size_;
+    double offset_;
+    Fetch fetch_;
+    std::vector<double> values_;
+};
+
+}  // namespace margrave

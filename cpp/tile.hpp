@@ -1,0 +1,173 @@
+// Fused kernel tiles: dot products in registers, the kernel's map applied there, the value used at once.
+#pragma once
+#include "isa.hpp"
+
+namespace margrave {
+inline namespace MARGRAVE_ISA {
+
+#if defined(__AVX512F__) || defined(__aarch64__)
+constexpr int kTileRows = 12;  // 24 accumulators of 32 registers
+#else
+constexpr int kTileRows = 6;   // 12 of 16
+#endif
+constexpr int kSubtiles = 128 / (2 * kVectorBytes);  // pairs of vectors in a panel
+
+template <class T, Pairing pairing>
+MARGRAVE_INLINE Vec<T> pair_up(Vec<T> sum, T x, Vec<T> z) {
+    if constexpr (pairing == Pairing::dot) return sum + x * z;
+    else return sum + absolute(x - z);
+}
+
+// use(query, member, v0, v1): kernel values of one query with the two vectors of points at `lane`.
+template <class T, class K, class Use>
+MARGRAVE_INLINE void dense_tile(const KernelParams& params, const Queries<T>& queries, std::int64_t group, int first,
+                                const T* panel, const T* own, Use&& use) {
+    constexpr int W = Simd<T>::width, L = kLanes<T>;
+    const T* x = queries.dense + group * queries.features * kGroup + first;
+    Vec<T> sum[kTileRows][2] = {};
+    for (std::int64_t k = 0; k < queries.features; ++k) {
+        const Vec<T> z0 = load(panel + k * L), z1 = load(panel + k * L + W);
+#pragma GCC unroll 12
+        for (int r = 0; r < kTileRows; ++r) {
+            sum[r][0] = pair_up<T, K::pairing>(sum[r][0], x[k * kGroup + r], z0);
+            sum[r][1] = pair_up<T, K::pairing>(sum[r][1], x[k * kGroup + r], z1);
+        }
+    }
+    const T offset = T(params.offset);
+    const T* own_x = queries.own + group * kGroup + first;
+#pragma GCC unroll 12
+    for (int r = 0; r < kTileRows; ++r)
+        use(first + r, K::template map<Vec<T>, T>(params, sum[r][0], own_x[r], load(own)) + offset,
+            K::template map<Vec<T>, T>(params, sum[r][1], own_x[r], load(own + W)) + offset);
+}
+
+// The same for one compressed row. Two features at a time, in separate sums, to hide the latency of the additions.
+template <class T, class K, class Use>
+MARGRAVE_INLINE void sparse_tile(const KernelParams& params, const Queries<T>& queries, std::int64_t query,
+                                 const T* panel, const T* own, const std::int32_t* slot, Use&& use) {
+    constexpr int W = Simd<T>::width, L = kLanes<T>;
+    Vec<T> sum[2][2] = {};
+    T absent = 0;
+    const auto add = [&](std::int64_t at, int way) {
+        const T x = queries.values[at];
+        std::int64_t k = queries.columns[at];
+        if (slot && (k = slot[k]) < 0) {
+            if constexpr (K::pairing == Pairing::distance) absent += absolute(x);
+            return;
+        }
+        for (int v = 0; v < 2; ++v) {
+            const Vec<T> z = load(panel + k * L + v * W);
+            sum[way][v] = pair_up<T, K::pairing>(sum[way][v], x, z);
+            if constexpr (K::pairing == Pairing::distance) sum[way][v] -= absolute(z);  // own holds sum |z_k|
+        }
+    };
+    std::int64_t at = queries.starts[query];
+    const std::int64_t end = queries.starts[query + 1];
+    for (; at + 1 < end; at += 2) add(at, 0), add(at + 1, 1);
+    if (at < end) add(at, 0);
+    const T offset = T(params.offset), own_x = queries.own[query];
+    use(K::template map<Vec<T>, T>(params, sum[0][0] + sum[1][0] + absent, own_x, load(own)) + offset,
+        K::template map<Vec<T>, T>(params, sum[0][1] + sum[1][1] + absent, own_x, load(own + W)) + offset);
+}
+
+// Calls use(query, panel, lane, v0, v1) for all kernel values, and done(group, panel, lane) after each group of queries.
+template <class T, class K, class Use, class Done>
+MARGRAVE_INLINE void each_value(const KernelParams& params, const Queries<T>& queries, const Panels<T>& panels,
+                                Use&& use, Done&& done) {
+    constexpr int L = kLanes<T>, step = 2 * Simd<T>::width;
+    const std::int64_t groups = (queries.count + kGroup - 1) / kGroup;
+    for (std::int64_t g = 0; g < groups; ++g)
+        for (std::int64_t p = 0; p < panels.count; ++p)
+            for (int lane = 0; lane < L; lane += step) {
+                const T* panel = panels.values + p * panels.features * L + lane;
+                const T* own = panels.own + p * L + lane;
+                if (queries.dense) {
+                    for (int first = 0; first < kGroup; first += kTileRows)
+                        dense_tile<T, K>(params, queries, g, first, panel, own, [&](int r, Vec<T> v0, Vec<T> v1) MARGRAVE_LAMBDA {
+                            if (g * kGroup + r < queries.count) use(g * kGroup + r, p, lane, v0, v1);
+                        });
+                } else {
+                    const std::int64_t last = g * kGroup + kGroup < queries.count ? g * kGroup + kGroup : queries.count;
+                    for (std::int64_t q = g * kGroup; q < last; ++q)
+                        sparse_tile<T, K>(params, queries, q, panel, own, panels.slot,
+                                          [&](Vec<T> v0, Vec<T> v1) MARGRAVE_LAMBDA { use(q, p, lane, v0, v1); });
+                }
+                done(g, p, lane);
+            }
+}
+
+template <class T>
+void tile(const KernelParams& params, const Queries<T>& queries, const Panels<T>& panels, T* const* out, std::int64_t at) {
+    constexpr int W = Simd<T>::width;
+    Kernels::visit(params.id, [&](auto kernel) {
+        each_value<T, decltype(kernel)>(
+            params, queries, panels,
+            [&](std::int64_t q, std::int64_t p, int lane, Vec<T> v0, Vec<T> v1) MARGRAVE_LAMBDA {
+                T* row = out[q] + at + p * kLanes<T> + lane;
+                store(row, v0);
+                store(row + W, v1);
+            },
+            [](std::int64_t, std::int64_t, int) MARGRAVE_LAMBDA {});
+    });
+}
+
+// A group's tile is kept in the first-level cache and then summed; float sums run over its 12 queries only, longer ones are
+// kept in double.
+template <class T>
+void apply(const KernelParams& params, const Queries<T>& queries, const Panels<T>& panels, const T* coef, int outputs,
+           double* sums) {
+    constexpr int W = Simd<T>::width, L = kLanes<T>;
+    typedef double Wide __attribute__((vector_size(W * 8), aligned(8), may_alias));
+    Kernels::visit(params.id, [&](auto kernel) {
+        Vec<T> group[kGroup][2];
+        each_value<T, decltype(kernel)>(
+            params, queries, panels,
+            [&](std::int64_t q, std::int64_t, int, Vec<T> v0, Vec<T> v1) MARGRAVE_LAMBDA {
+                group[q % kGroup][0] = v0;
+                group[q % kGroup][1] = v1;
+            },
+            [&](std::int64_t g, std::int64_t p, int lane) MARGRAVE_LAMBDA {
+                const int members = g * kGroup + kGroup <= queries.count ? kGroup : int(queries.count - g * kGroup);
+                for (int m = 0; m < outputs; ++m) {
+                    Vec<T> s0{}, s1{};
+                    for (int r = 0; r < members; ++r) {
+                        const T c = coef[(g * kGroup + r) * outputs + m];
+                        s0 += c * group[r][0];
+                        s1 += c * group[r][1];
+                    }
+                    Wide* to = reinterpret_cast<Wide*>(sums + (p * outputs + m) * L + lane);
+                    to[0] += __builtin_convertvector(s0, Wide);
+                    to[1] += __builtin_convertvector(s1, Wide);
+                }
+            });
+    });
+}
+
+// A memory-bound sum: eight rows at a time over a stretch of f that stays in the first-level cache.
+template <class T>
+void combine(const T* const* rows, const double* coef, int count, std::int64_t begin, std::int64_t end, double* f) {
+    constexpr int stretch = 1024, together = 8;
+    for (std::int64_t from = begin; from < end; from += stretch) {
+        const std::int64_t to = from + stretch < end ? from + stretch : end;
+        for (int r = 0; r < count; r += together) {
+            if (r + together <= count) {
+                const T *a = rows[r], *b = rows[r + 1], *c = rows[r + 2], *d = rows[r + 3];
+                const T *e = rows[r + 4], *g = rows[r + 5], *h = rows[r + 6], *i = rows[r + 7];
+                const double* w = coef + r;
+#pragma GCC ivdep
+                for (std::int64_t j = from; j < to; ++j)
+                    f[j] += ((w[0] * a[j] + w[1] * b[j]) + (w[2] * c[j] + w[3] * d[j])) +
+                            ((w[4] * e[j] + w[5] * g[j]) + (w[6] * h[j] + w[7] * i[j]));
+            } else {
+                for (int s = r; s < count; ++s) {
+                    const T* a = rows[s];
+#pragma GCC ivdep
+                    for (std::int64_t j = from; j < to; ++j) f[j] += coef[s] * a[j];
+                }
+            }
+        }
+    }
+}
+
+}  // namespace MARGRAVE_ISA
+}  // namespace margrave

@@ -1,0 +1,16 @@
+"""margrave: kernel machines for large data, each with a certificate of optimality.
+
+Every estimator solves
+
+    min over beta   1/2 beta' K beta + sum_i h_i(beta_i)        one signed dual variable per row
+
+and reports the relative duality gap of what it returns.
+"""
+
+from importlib.metadata import version
+
+from margrave.estimators import SVC
+
+__version__ = version("margrave")
+
+__all__ = ["SVC", "__version__"]

@@ -1,0 +1,242 @@
+"""What every kernel machine shares: parameters, rows, the way through a solver, certificates.
+
+An estimator turns its input into :class:`~margrave.problem.Problem` objects, hands them to `_solve`,
+packs the solutions into fitted attributes, and ends with `_conclude`, which warns or raises only when
+everything is stored: neither a missed tolerance nor Ctrl-C loses the model.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Sequence
+from numbers import Integral, Real
+from typing import Any, ClassVar, ParamSpec, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from margrave.kernels import KERNELS, Kernel, resolve_kernel
+from margrave.losses import Loss
+from margrave.models import Expansion
+from margrave.progress import Progress
+from margrave.resources import parse_bytes, thread_count
+from margrave.solvers import SOLVERS, Settings, Solution, resolve_solver
+
+Floats = NDArray[np.float64]
+Rows = NDArray[np.intp]
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# what became of each stop reason of Progress, and what a user can do about it
+_ADVICE = {
+    "max_iter": "max_iter={max_iter} was reached; raise max_iter, or tol if this gap is enough",
+    "time_limit": "time_limit={time_limit} s was reached; raise time_limit, or tol if this gap is"
+    " enough",
+    "callback": "a callback asked to stop",
+    "interrupted": "it was interrupted",
+    None: "the solver could make no further progress in double precision; scale the features,"
+    " lower C, or raise tol",
+}
+
+
+def refuses(**counterparts: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Decorate a constructor: foreign arguments raise a TypeError that names the way here.
+
+    The signature stays as written, since scikit-learn reads the parameters from it.
+    """
+
+    def decorate(init: Callable[P, T]) -> Callable[P, T]:
+        @functools.wraps(init)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+            for name in kwargs.keys() & counterparts.keys():
+                owner = type(args[0]).__name__
+                raise TypeError(f"{owner} has no argument {name!r}: {counterparts[name]}")
+            return init(*args, **kwargs)
+
+        return checked
+
+    return decorate
+
+
+class KernelMachine(BaseEstimator):  # type: ignore[misc]
+    """Base class of all estimators: parameters named in the constructors of the subclasses."""
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "kernel": [StrOptions(set(KERNELS)), callable],
+        "gamma": [StrOptions({"scale", "auto"}), Interval(Real, 0.0, None, closed="left")],
+        "degree": [Interval(Integral, 0, None, closed="left")],
+        "coef0": [Interval(Real, None, None, closed="neither")],
+        "solver": [StrOptions({"auto", *SOLVERS}), HasMethods("solve")],
+        "engine": [None],
+        "tol": [Interval(Real, 0.0, None, closed="neither")],
+        "max_iter": [Interval(Integral, -1, None, closed="left")],
+        "time_limit": [None, Interval(Real, 0.0, None, closed="neither")],
+        "memory_limit": [None, str, Interval(Integral, 0, None, closed="neither")],
+        "n_jobs": [None, Integral],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+        "warm_start": ["boolean"],
+        "callbacks": [None, callable, list, tuple],
+    }
+
+    # --- input -----------------------------------------------------------------------------
+
+    def _check_parameters(self) -> None:
+        """Raise for a wrong parameter before anything is computed."""
+        self._validate_params()
+        parse_bytes(self.memory_limit)
+        thread_count(self.n_jobs)
+        resolve_solver(self.solver)
+
+    def _check_rows(self, X: Any, y: Any = "no_validation", reset: bool = True) -> Any:
+        """Validate X (and y) without a copy where possible; float32 stays float32."""
+        if not reset:
+            check_is_fitted(self)
+        if self.kernel == "precomputed" and sparse.issparse(X):
+            raise TypeError("a precomputed kernel matrix must be dense, got a sparse one")
+        checked = validate_data(
+            self,
+            X,
+            y,
+            reset=reset,
+            accept_sparse="csr",
+            accept_large_sparse=True,
+            dtype=[np.float64, np.float32],
+        )
+        if isinstance(y, str) and y == "no_validation":
+            return canonical(checked)
+        X, y = checked
+        if self.kernel == "precomputed" and X.shape[0] != X.shape[1]:
+            raise ValueError(
+                f"a precomputed kernel matrix must be square, got {X.shape[0]} x {X.shape[1]}"
+            )
+        return canonical(X), y
+
+    def _kernel_for(self, X: Any, weight: Floats) -> Kernel:
+        return resolve_kernel(self.kernel, self.gamma, self.degree, self.coef0, X, weight)
+
+    # --- fit -------------------------------------------------------------------------------
+
+    def _solve(
+        self, problems: Sequence[Any], starts: list[Floats] | None = None
+    ) -> tuple[list[Solution], Progress]:
+        """Run the solver on the problems within the budgets."""
+        progress = Progress(
+            tol=self.tol,
+            max_iter=self.max_iter,
+            time_limit=self.time_limit,
+            callbacks=self.callbacks,
+            verbose=int(self.verbose),
+            label=type(self).__name__,
+        )
+        with progress:
+            settings = Settings(
+                tol=self.tol,
+                memory=parse_bytes(self.memory_limit),
+                threads=thread_count(self.n_jobs),
+                seed=int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max)),
+                progress=progress,
+            )
+            solutions = resolve_solver(self.solver).solve(list(problems), settings, starts)
+        return solutions, progress
+
+    def _conclude(self, solutions: Sequence[Solution], progress: Progress) -> None:
+        """Store the certificate; then, with the model complete, warn or pass Ctrl-C on."""
+        self.objectives_ = np.array([solution.objective for solution in solutions])
+        self.gaps_ = np.array([solution.gap for solution in solutions])
+        self.objective_ = float(self.objectives_.sum())
+        self.gap_ = float(self.gaps_.max())
+        self.converged_ = all(bool(solution.converged) for solution in solutions)
+        self.n_iter_ = sum(int(solution.n_iter) for solution in solutions)
+        self.solver_ = ", ".join(dict.fromkeys(solution.solver for solution in solutions))
+        self.certificate_ = "full"
+        self.history_ = progress.history
+        reason = progress.stop_reason
+        if reason == "interrupted" or any(solution.interrupted for solution in solutions):
+            raise KeyboardInterrupt(
+                f"{type(self).__name__} keeps the model reached so far, with gap {self.gap_:.2g}"
+            )
+        if not self.converged_:
+            advice = _ADVICE[None if reason == "converged" else reason]
+            warnings.warn(
+                f"{type(self).__name__} stopped at a relative duality gap of {self.gap_:.2g},"
+                f" above tol={self.tol:g}: {advice.format(**self.get_params(deep=False))}",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    # --- use -------------------------------------------------------------------------------
+
+    def _expand(
+        self, X: Any, points: Any, coef: Floats, intercept: Floats, precision: str | None = None
+    ) -> Floats:
+        """Scores sum_j coef_j k(x, point_j) + intercept, one column per column of coef."""
+        if coef.shape[0] == 0:
+            return np.tile(intercept, (X.shape[0], 1))
+        if not self._kernel.is_precomputed and sparse.issparse(X) != sparse.issparse(points):
+            X, points = sparse.csr_array(X), sparse.csr_array(points)
+        model = Expansion(points, coef, self._kernel, intercept, precision or self._precision)
+        scores: Floats = model.scores(
+            X, threads=thread_count(self.n_jobs), memory=parse_bytes(self.memory_limit)
+        )
+        return scores
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self.kernel == "precomputed"
+        tags.input_tags.sparse = self.kernel != "precomputed"
+        return tags
+
+
+def canonical(X: Any) -> Any:
+    """Return X with the entries of a sparse row sorted and unique; copies only where they are not."""
+    if sparse.issparse(X) and not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    return X
+
+
+def take(X: Any, rows: Rows, square: bool = False) -> Any:
+    """Return these rows of X (and, of a kernel matrix, these columns); X itself if that is all."""
+    if len(rows) == X.shape[0] and np.array_equal(rows, np.arange(len(rows))):
+        return X
+    return X[np.ix_(rows, rows)] if square else X[rows]
+
+
+def relative_gap(
+    loss: Loss, intercept: str | None, y: Floats, C: Floats, beta: Floats, scores: Floats, b: float
+) -> float:
+    """Certificate (P + D) / max(|P|, |D|) of the point (beta, b) with scores f = K beta.
+
+    P = 1/2 beta'f + sum_i C_i loss_i(f_i + b) and D = 1/2 beta'f + sum_i h_i(beta_i); both gain
+    b^2 / 2 when the intercept is regularised. Infinite if beta'K beta < 0: the kernel is not
+    positive semidefinite and nothing can be certified.
+    """
+    norm = float(beta @ scores) + (b * b if intercept == "regularized" else 0.0)
+    core = loss.core()
+    primal = 0.5 * norm + float(core.value(y, C, scores + b).sum())
+    dual = 0.5 * norm + float(core.conjugate(y, C, beta).sum())
+    scale = max(abs(primal), abs(dual), float(np.finfo(np.float64).tiny))
+    return (primal + dual) / scale if norm >= -1e-12 * scale else float("inf")
+
+
+def feasible(loss: Loss, intercept: str | None, y: Floats, C: Floats, beta: Floats) -> Floats:
+    """Point of the box near beta; with a free intercept its sum is zero.
+
+    The heavier side (positive or negative) is scaled down by their ratio, which never leaves the
+    box since the box contains zero.
+    """
+    low, high = loss.core().box(y, C)
+    beta = np.clip(beta, low, high)
+    if intercept == "free":
+        plus, minus = beta[beta > 0].sum(), -beta[beta < 0].sum()
+        ratio = min(plus, minus) / max(plus, minus) if max(plus, minus) > 0 else 1.0
+        beta[beta > 0 if plus > minus else beta < 0] *= ratio
+    return beta

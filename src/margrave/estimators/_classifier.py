@@ -1,0 +1,398 @@
+"""What every kernel classifier shares: from labels to binary problems and back.
+
+Two classes make one problem; more make one per pair of classes or one per class. The kernel is the
+same for all of them, so they share one :class:`~margrave.problem.Data`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import ClassifierMixin
+from sklearn.utils import compute_class_weight
+from sklearn.utils._param_validation import StrOptions
+from sklearn.utils.extmath import safe_sparse_dot
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+
+from margrave.estimators._base import (
+    Floats,
+    KernelMachine,
+    Rows,
+    feasible,
+    relative_gap,
+    take,
+)
+from margrave.losses import Loss
+from margrave.problem import Data, Problem
+from margrave.solvers import Solution
+
+logger = logging.getLogger("margrave")
+
+
+@dataclass(frozen=True)
+class Task:
+    """The rows that count, their classes, and the binary problems made of them.
+
+    Rows of weight zero are gone. With one problem per pair of classes the rows are sorted by class,
+    so that a problem is two contiguous blocks; otherwise they stay where they were.
+    """
+
+    scheme: str  # "binary", "ovo" or "ovr"
+    classes: Any  # sorted labels
+    class_weight: Floats
+    rows: Rows  # row of X behind each row of the task
+    labels: Rows  # number of the class of each row
+    starts: Rows  # block boundaries
+    blocks: list[tuple[int, int] | None]  # of each problem; None: all rows
+    members: list[Any]  # index of the rows of each problem
+    signs: list[Floats]  # +-1 for the rows of each problem
+    C: Floats
+
+
+class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
+    """Base class of the classifiers; a subclass says which loss and what a row's weight costs."""
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **KernelMachine._parameter_constraints,
+        "intercept": [StrOptions({"free", "regularized"}), None],
+        "multi_class": [StrOptions({"ovo", "ovr"})],
+        "class_weight": [StrOptions({"balanced"}), dict, None],
+        "decision_function_shape": [StrOptions({"ovr", "ovo"})],
+        "break_ties": ["boolean"],
+    }
+
+    def _loss(self) -> Loss:
+        """Loss of the binary problems."""
+        raise NotImplementedError
+
+    def _prices(self, weight: Floats) -> Floats:
+        """C_i of rows that count `weight` times."""
+        raise NotImplementedError
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : {array-like, sparse} of shape (n_samples, n_features)
+            Rows; a square kernel matrix when `kernel="precomputed"`. float32 is used as it is.
+        y : array-like of shape (n_samples,)
+            Labels.
+        sample_weight : array-like of shape (n_samples,), default=None
+            How often each row counts; zero means that it is absent.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+        """
+        self._check_parameters()
+        self._check_shape()
+        X, y = self._check_rows(X, y)
+        check_classification_targets(y)
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        task = self._task(y, weight)
+        kernel = self._kernel_for(X, weight)
+        data = Data(take(X, task.rows, square=kernel.is_precomputed), kernel, task.starts)
+        loss = self._loss()
+        problems = [
+            Problem(data, blocks, signs, task.C[members], loss, self.intercept)
+            for blocks, signs, members in zip(task.blocks, task.signs, task.members, strict=True)
+        ]
+        starts = self._last_dual(task, len(y)) if self.warm_start else None
+        solutions, progress = self._solve(problems, starts)
+        self._kernel = kernel
+        self._pack(X, task, solutions)
+        self._conclude(solutions, progress)
+        return self
+
+    def _task(self, y: Any, weight: Floats) -> Task:
+        """Rows that count, their classes and weights, and what each binary problem is made of."""
+        rows = np.flatnonzero(weight)
+        classes, labels = np.unique(y[rows], return_inverse=True)
+        if len(classes) < 2:
+            where = "" if len(rows) == len(y) else " among the rows of positive weight"
+            raise ValueError(
+                f"{type(self).__name__} needs at least two classes, but there is only 1 class in"
+                f" y{where}: {classes.tolist()[0]!r}"
+            )
+        factor = compute_class_weight(
+            self.class_weight, classes=classes, y=y[rows], sample_weight=weight[rows]
+        )
+        if not (np.isfinite(factor).all() and (factor > 0).all()):
+            raise ValueError(
+                "class_weight must be positive, got"
+                f" {dict(zip(classes.tolist(), factor.tolist(), strict=True))};"
+                " give rows sample_weight=0 to leave them out"
+            )
+        C = self._prices(weight[rows] * factor[labels])
+        if not (np.isfinite(C).all() and (C > 0).all()):
+            raise ValueError("C times the weights leaves the range of double precision")
+
+        k = len(classes)
+        scheme = "binary" if k == 2 else self.multi_class
+        starts, everything = np.array([0, len(rows)]), slice(None)
+        if scheme == "ovo":
+            order = np.argsort(labels, kind="stable")
+            rows, labels, C = rows[order], labels[order], C[order]
+            starts = np.searchsorted(labels, np.arange(k + 1))
+            blocks: list[Any] = list(combinations(range(k), 2))
+            members: list[Any] = [
+                np.r_[starts[i] : starts[i + 1], starts[j] : starts[j + 1]] for i, j in blocks
+            ]
+            positive = [labels[at] == i for (i, _), at in zip(blocks, members, strict=True)]
+        else:  # scikit-learn's signs: the second of two classes is the positive one
+            positive = [labels == c for c in (range(k) if scheme == "ovr" else [1])]
+            blocks, members = [None] * len(positive), [everything] * len(positive)
+        signs = [np.where(mask, 1.0, -1.0) for mask in positive]
+        return Task(
+            scheme, classes, factor, rows, labels, starts.astype(np.int64), blocks, members, signs, C
+        )
+
+    def _pack(self, X: Any, task: Task, solutions: Sequence[Solution]) -> None:
+        """Store the solutions as fitted attributes in scikit-learn's layout."""
+        used = np.zeros(len(task.rows), dtype=bool)
+        for solution, members in zip(solutions, task.members, strict=True):
+            used[members] |= solution.beta != 0
+        at = np.flatnonzero(used)
+        at = at[np.argsort(task.labels[at], kind="stable")]
+        counts = np.bincount(task.labels[at], minlength=len(task.classes))
+        if task.scheme == "ovo":
+            dual = np.zeros((len(task.classes) - 1, len(at)))
+            blocks = _class_blocks(counts)
+            for (i, j), solution in zip(combinations(range(len(counts)), 2), solutions, strict=True):
+                size = task.starts[i + 1] - task.starts[i]
+                dual[j - 1, blocks[i]] = solution.beta[:size][at[blocks[i]] - task.starts[i]]
+                dual[i, blocks[j]] = solution.beta[size:][at[blocks[j]] - task.starts[j]]
+        else:
+            dual = np.array([solution.beta[at] for solution in solutions])
+
+        self.classes_ = task.classes
+        self.class_weight_ = task.class_weight
+        self.support_ = task.rows[at]
+        self.support_vectors_ = (
+            np.empty((0, 0)) if self._kernel.is_precomputed else X[self.support_]
+        )
+        self.n_support_ = counts.astype(np.int32)
+        self.dual_coef_ = type(X)(dual) if sparse.issparse(X) else dual
+        self.intercept_ = np.array([float(solution.intercept) for solution in solutions])
+        precise = any(solution.precision == "float64" for solution in solutions)
+        self._precision = "float64" if precise else "float32"
+        self._scheme = task.scheme
+        self._n_rows = X.shape[0]
+
+    # --- the dual behind the attributes ----------------------------------------------------
+
+    @property
+    def _dual(self) -> Floats:
+        coef = self.dual_coef_
+        return np.asarray(coef.toarray() if sparse.issparse(coef) else coef, dtype=np.float64)
+
+    def _coefficients(self) -> list[Floats]:
+        """Coefficients of each binary problem, over all support vectors."""
+        dual = self._dual
+        if self._scheme != "ovo":
+            return list(dual)
+        blocks, found = _class_blocks(self.n_support_), []
+        for i, j in combinations(range(len(self.classes_)), 2):
+            beta = np.zeros(dual.shape[1])
+            beta[blocks[i]] = dual[j - 1, blocks[i]]
+            beta[blocks[j]] = dual[i, blocks[j]]
+            found.append(beta)
+        return found
+
+    def _betas(self, task: Task) -> list[Floats]:
+        """Signed dual variables of the fitted model on the rows of each problem of `task`."""
+        betas = []
+        for coefficients, members in zip(self._coefficients(), task.members, strict=True):
+            beta = np.zeros(self._n_rows)
+            beta[self.support_] = coefficients
+            betas.append(beta[task.rows[members]])
+        return betas
+
+    def _last_dual(self, task: Task, n_rows: int) -> list[Floats] | None:
+        """Solution of the last fit as a feasible start, or None where there is none that fits."""
+        if not hasattr(self, "support_"):
+            return None
+        if self._n_rows != n_rows or self._scheme != task.scheme:
+            logger.warning(
+                "%s: warm_start=True, but the last fit had %d rows (%s) and this one has %d (%s):"
+                " starting cold",
+                *(type(self).__name__, self._n_rows, self._scheme, n_rows, task.scheme),
+            )
+            return None
+        if len(self.classes_) != len(task.classes):
+            logger.warning(
+                "%s: warm_start=True, but the number of classes went from %d to %d: starting cold",
+                *(type(self).__name__, len(self.classes_), len(task.classes)),
+            )
+            return None
+        loss = self._loss()
+        return [
+            feasible(loss, self.intercept, signs, task.C[members], beta)
+            for signs, members, beta in zip(
+                task.signs, task.members, self._betas(task), strict=True
+            )
+        ]
+
+    @property
+    def coef_(self) -> Any:
+        """Weights of the features, for the linear kernel."""
+        check_is_fitted(self)
+        if self._kernel.name != "linear":
+            raise AttributeError("coef_ is only available for the linear kernel")
+        rows = np.array(self._coefficients())
+        if sparse.issparse(self.support_vectors_):
+            rows = type(self.support_vectors_)(rows)
+        return safe_sparse_dot(rows, self.support_vectors_)
+
+    # --- prediction ------------------------------------------------------------------------
+
+    def _check_shape(self) -> None:
+        if self.decision_function_shape != "ovo":
+            return
+        if self.break_ties:
+            raise ValueError("break_ties=True needs decision_function_shape='ovr', got 'ovo'")
+        if self.multi_class == "ovr":
+            raise ValueError(
+                "decision_function_shape='ovo' needs multi_class='ovo', got multi_class='ovr'"
+            )
+
+    def _decisions(self, X: Any, precision: str | None = None) -> Floats:
+        """Decision values of the binary problems, one column each.
+
+        Positive speaks for the first class of a pair, for the class against the rest, or, with
+        two classes, for the second one.
+        """
+        points = self.support_ if self._kernel.is_precomputed else self.support_vectors_
+        dual = self._dual
+        if self._scheme != "ovo":
+            return self._expand(X, points, dual.T, self.intercept_, precision)
+        # per class: its support vectors have coefficients in the pairs with that class alone
+        k = len(self.classes_)
+        column = {pair: p for p, pair in enumerate(combinations(range(k), 2))}
+        decisions = np.tile(self.intercept_, (X.shape[0], 1))
+        for c, block in enumerate(_class_blocks(self.n_support_)):
+            pairs = [column[min(c, other), max(c, other)] for other in range(k) if other != c]
+            decisions[:, pairs] += self._expand(
+                X, points[block], dual[:, block].T, np.zeros(k - 1), precision
+            )
+        return decisions
+
+    def decision_function(self, X: Any) -> Floats:
+        """Evaluate the decision function.
+
+        Parameters
+        ----------
+        X : {array-like, sparse} of shape (n_samples, n_features)
+            Rows; kernel values with the training rows when `kernel="precomputed"`.
+
+        Returns
+        -------
+        scores : ndarray of shape (n_samples,), (n_samples, n_classes) or (n_samples, n_pairs)
+            Two classes: positive speaks for ``classes_[1]``. More: see `decision_function_shape`.
+        """
+        self._check_shape()
+        decisions = self._decisions(self._check_rows(X, reset=False))
+        if self._scheme == "binary":
+            return decisions[:, 0]
+        if self._scheme == "ovr" or self.decision_function_shape == "ovo":
+            return decisions
+        votes, confidence = _count_votes(decisions, len(self.classes_), strict=False)
+        # squeezed into (-1/3, 1/3): confidences order equal votes and never overturn a vote
+        squeezed: Floats = confidence / (3.0 * (np.abs(confidence) + 1.0))
+        return votes + squeezed
+
+    def predict(self, X: Any) -> Any:
+        """Predict labels.
+
+        Parameters
+        ----------
+        X : {array-like, sparse} of shape (n_samples, n_features)
+            Rows; kernel values with the training rows when `kernel="precomputed"`.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_samples,)
+        """
+        self._check_shape()
+        X = self._check_rows(X, reset=False)
+        if self._scheme == "ovo" and self.break_ties:
+            return self.classes_[np.argmax(self.decision_function(X), axis=1)]
+        decisions = self._decisions(X)
+        if self._scheme == "binary":
+            return self.classes_[(decisions[:, 0] >= 0).astype(np.intp)]
+        if self._scheme == "ovo":
+            decisions, _ = _count_votes(decisions, len(self.classes_), strict=True)
+        return self.classes_[np.argmax(decisions, axis=1)]
+
+    def certify(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Compute the relative duality gap of the fitted model on its training data.
+
+        Everything is computed anew in double precision from the fitted attributes.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            The training data, in the same order.
+
+        Returns
+        -------
+        gap : float
+            Worst gap of the binary problems; inf if the kernel is not positive semidefinite there.
+        """
+        X, y = self._check_rows(X, y, reset=False)
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        task = self._task(y, weight)
+        self._check_same_data(X, task)
+        decisions, loss = self._decisions(X, precision="float64"), self._loss()
+        gaps = []
+        for p, beta in enumerate(self._betas(task)):
+            members, b = task.members[p], float(self.intercept_[p])
+            scores = decisions[task.rows[members], p] - b
+            gaps.append(
+                relative_gap(
+                    loss, self.intercept, task.signs[p], task.C[members], beta, scores, b
+                )
+            )
+        return float(max(gaps))
+
+    def _check_same_data(self, X: Any, task: Task) -> None:
+        """Raise where X and y cannot be what the model was trained on."""
+        same = X.shape[0] == self._n_rows and np.array_equal(task.classes, self.classes_)
+        same = same and task.scheme == self._scheme
+        if same and not self._kernel.is_precomputed:
+            different = X[self.support_] != self.support_vectors_
+            same = not (different.nnz if sparse.issparse(different) else np.any(different))
+        if not same:
+            raise ValueError("certify needs the rows and labels of the fit, in the same order")
+
+
+def _class_blocks(counts: Any) -> list[slice]:
+    """Slices of consecutive blocks of these sizes."""
+    ends = np.cumsum(counts)
+    return [slice(int(end - size), int(end)) for size, end in zip(counts, ends, strict=True)]
+
+
+def _count_votes(decisions: Floats, k: int, strict: bool) -> tuple[Floats, Floats]:
+    """Votes and summed confidences per class from the pairs (i, j), i < j.
+
+    A decision of exactly zero goes to j if `strict` (LIBSVM's labels), else to i (scikit-learn's
+    decision function).
+    """
+    votes = np.zeros((decisions.shape[0], k))
+    confidence = np.zeros_like(votes)
+    for p, (i, j) in enumerate(combinations(range(k), 2)):
+        first = decisions[:, p] > 0 if strict else decisions[:, p] >= 0
+        votes[:, i] += first
+        votes[:, j] += ~first
+        confidence[:, i] += decisions[:, p]
+        confidence[:, j] -= decisions[:, p]
+    return votes, confidence

@@ -1,0 +1,151 @@
+"""Kernels: how alike two rows are, described by name and numbers.
+
+    linear       x.z                              rbf          exp(-gamma |x - z|^2)
+    poly         (gamma x.z + coef0)^degree       laplacian    exp(-gamma |x - z|_1)
+    sigmoid      tanh(gamma x.z + coef0)          precomputed  the rows are kernel values already
+
+The arithmetic is compiled (``cpp/kernel.hpp``); here a kernel is a small value that travels through
+Python, pickles, and names its compiled twin. A Python callable ``k(A, B) -> (len(A), len(B))`` is a
+kernel too and has no compiled twin.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from margrave import _core
+
+# name -> the parameters that the kernel reads, straight from the compiled table
+KERNELS: dict[str, tuple[str, ...]] = {"precomputed": (), **_core.KERNELS}
+
+# numbers converted to float64 at a time where X is read in double precision (8 MB)
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel by name (or callable), with the numbers it needs.
+
+    Parameters
+    ----------
+    name : str or callable
+        One of ``KERNELS``, or a callable ``k(A, B)`` that returns the matrix of kernel values.
+    gamma, degree, coef0 : numbers
+        See the formulas above; kernels ignore what they do not read.
+
+    Examples
+    --------
+    >>> Kernel("rbf", gamma=0.5)
+    Kernel(name='rbf', gamma=0.5, degree=3, coef0=0.0)
+    """
+
+    name: str | Callable[[Any, Any], Any]
+    gamma: float = 1.0
+    degree: int = 3
+    coef0: float = 0.0
+
+    def __post_init__(self) -> None:
+        if callable(self.name):
+            return
+        if self.name not in KERNELS:
+            raise ValueError(
+                f"unknown kernel {self.name!r}; known kernels: {', '.join(sorted(KERNELS))},"
+                " or a callable"
+            )
+        if not 0.0 <= self.gamma < math.inf:
+            raise ValueError(f"gamma must be a number >= 0, got {self.gamma!r}")
+        if self.degree < 0:
+            raise ValueError(f"degree must be >= 0, got {self.degree!r}")
+        if not math.isfinite(self.coef0):
+            raise ValueError(f"coef0 must be finite, got {self.coef0!r}")
+
+    @property
+    def is_callable(self) -> bool:
+        """True for a Python callable: tiles are computed in Python."""
+        return callable(self.name)
+
+    @property
+    def is_precomputed(self) -> bool:
+        """True when the rows hold kernel values, one column per training row."""
+        return self.name == "precomputed"
+
+    def core(self, offset: float = 0.0) -> _core.Kernel:
+        """Return the compiled kernel; `offset` is added to every value (regularised intercept)."""
+        if not isinstance(self.name, str):
+            raise TypeError(f"the callable kernel {self.name!r} has no compiled form")
+        return _core.Kernel(
+            self.name, gamma=self.gamma, degree=self.degree, coef0=self.coef0, offset=offset
+        )
+
+
+def resolve_kernel(
+    kernel: str | Callable[[Any, Any], Any],
+    gamma: str | float,
+    degree: int,
+    coef0: float,
+    X: Any,
+    sample_weight: NDArray[np.float64] | None = None,
+) -> Kernel:
+    """Turn the parameters of an estimator into a Kernel; gamma becomes a number.
+
+    ``gamma="scale"`` is 1 / (n_features * variance of all entries of X), where a weight counts
+    as that many copies of its row; ``"auto"`` is 1 / n_features.
+    """
+    if callable(kernel) or "gamma" not in KERNELS.get(kernel, ("gamma",)):
+        number = 1.0  # not read by this kernel
+    elif gamma == "scale":
+        variance = weighted_variance(X, sample_weight)
+        number = 1.0 / (X.shape[1] * variance) if variance > 0.0 else 1.0
+        if not 0.0 < number < math.inf:
+            raise ValueError(
+                f"gamma='scale' gives {number} because the variance of X is {variance}; "
+                "scale the features"
+            )
+    elif gamma == "auto":
+        number = 1.0 / X.shape[1]
+    elif isinstance(gamma, str):
+        raise ValueError(f"gamma must be 'scale', 'auto' or a number >= 0, got {gamma!r}")
+    else:
+        number = float(gamma)
+    return Kernel(kernel, gamma=number, degree=int(degree), coef0=float(coef0))
+
+
+def weighted_variance(X: Any, weight: NDArray[np.float64] | None = None) -> float:
+    """Variance of all entries of X, each row counted `weight` times, in double precision.
+
+        mean = sum_i w_i sum_j x_ij / (d sum_i w_i),   variance likewise of (x_ij - mean)^2
+
+    Two passes over blocks of rows: no float64 copy of X, and zeros of a sparse X stay implicit.
+    """
+    n, d = X.shape
+    rows = np.ones(n) if weight is None else np.asarray(weight, dtype=np.float64)
+    total = d * math.fsum(rows)
+    if not total > 0.0:
+        return 0.0
+    mean = math.fsum(np.sum(w * x) for w, x in _entries(X, rows)) / total
+    spread = math.fsum(np.sum(w * (x - mean) ** 2) for w, x in _entries(X, rows))
+    if sparse.issparse(X):
+        spread += (total - float(rows @ np.diff(X.indptr))) * mean**2
+    return spread / total
+
+
+def _entries(X: Any, weight: NDArray[np.float64]) -> Iterator[tuple[Any, Any]]:
+    """Yield (weights, stored entries of X in float64) for blocks of rows, ready to be multiplied."""
+    n = X.shape[0]
+    size = X.nnz if sparse.issparse(X) else X.size
+    step = max(1, n * _CHUNK // max(size, 1))
+    for first in range(0, n, step):
+        rows = slice(first, min(first + step, n))
+        if sparse.issparse(X):
+            ends = X.indptr[rows.start : rows.stop + 1]
+            values = X.data[ends[0] : ends[-1]].astype(np.float64, copy=False)
+            yield np.repeat(weight[rows], np.diff(ends)), values
+        else:
+            yield weight[rows, None], X[rows].astype(np.float64, copy=False)

@@ -1,0 +1,60 @@
+"""Losses: what a row pays, described by name and numbers.
+
+A loss enters the dual through h_i(beta) = C_i loss_i*(-beta / C_i). The arithmetic (value, conjugate,
+box, one-variable step, gap term) is compiled once for every loss in ``cpp/loss.hpp``; here a loss is a
+small value that travels through Python, pickles, and names its compiled twin.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from margrave import _core
+
+# name -> the parameters that the loss reads, straight from the compiled table
+LOSSES: dict[str, tuple[str, ...]] = dict(_core.LOSSES)
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A loss by name, with the numbers it needs.
+
+    Parameters
+    ----------
+    name : str
+        One of ``LOSSES``.
+    epsilon : float, default=0.0
+        Half width of the insensitive tube (the eps-insensitive losses).
+    theta : float, default=0.0
+        Half width of the band of margins that cost nothing (margin distribution), in [0, 1).
+    upsilon : float, default=0.0
+        Price of a too large margin over that of a too small one (margin distribution), positive.
+
+    Examples
+    --------
+    >>> Loss("hinge")
+    Loss(name='hinge', epsilon=0.0, theta=0.0, upsilon=0.0)
+    """
+
+    name: str
+    epsilon: float = 0.0
+    theta: float = 0.0
+    upsilon: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.name not in LOSSES:
+            raise ValueError(f"unknown loss {self.name!r}; known losses: {', '.join(LOSSES)}")
+        used = LOSSES[self.name]
+        if "epsilon" in used and not 0.0 <= self.epsilon < math.inf:
+            raise ValueError(f"epsilon must be a number >= 0, got {self.epsilon!r}")
+        if "theta" in used and not 0.0 <= self.theta < 1.0:
+            raise ValueError(f"theta must be in [0, 1), got {self.theta!r}")
+        if "upsilon" in used and not 0.0 < self.upsilon < math.inf:
+            raise ValueError(f"upsilon must be a number > 0, got {self.upsilon!r}")
+
+    def core(self) -> _core.Loss:
+        """Return the compiled loss."""
+        return _core.Loss(
+            self.name, epsilon=self.epsilon, theta=self.theta, upsilon=self.upsilon
+        )

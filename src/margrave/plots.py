@@ -1,0 +1,301 @@
+"""Pictures of fitted estimators: margins, decision boundaries, convergence.
+
+Each function draws on given Axes or on new ones and returns them. matplotlib is imported only here and
+only when a picture is asked for: ``pip install margrave[plots]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# blue and orange first: they stay apart for colour-blind readers and in grey print
+_COLOURS = ("#2b6cb0", "#dd6b20", "#2f855a", "#805ad5", "#b83280", "#b7791f", "#319795", "#718096")
+_INK = "#2d3748"
+_POINTS = 2000  # points drawn over a boundary: more hide it
+
+
+def margin_distribution(
+    estimators: Any,
+    X: Any,
+    y: Any,
+    ax: Axes | None = None,
+    labels: Sequence[str] | None = None,
+) -> Axes:
+    """Draw how the margins of labelled rows are distributed.
+
+    The margin of a row is y f(x) with two classes, y = +-1; with more, the score of its class minus
+    the best score of the others. Negative margins are mistakes.
+
+    Parameters
+    ----------
+    estimators : fitted classifier or sequence of them
+        Anything with `decision_function` and `classes_`.
+    X, y : array-like
+        Rows and their labels.
+    ax : matplotlib Axes, optional
+        Where to draw.
+    labels : sequence of str, optional
+        Names of the estimators; their class names by default.
+
+    Returns
+    -------
+    ax : matplotlib Axes
+    """
+    models = _several(estimators)
+    names = _names(models, labels)
+    ax = _axes(ax)
+    samples = [margins(model, X, y) for model in models]
+    # a few far rows must not squeeze the rest into one bar: cut at quantiles, gather the tails
+    low = min(float(np.quantile(sample, 0.002)) for sample in samples)
+    high = max(float(np.quantile(sample, 0.998)) for sample in samples)
+    low, high = min(low, -0.1), max(high, 1.1)
+    bins = np.linspace(low, high, 90)
+    ax.axvspan(low, 0.0, color="#fed7d7", alpha=0.45, lw=0, zorder=0)
+    for name, sample, colour in zip(names, samples, _palette(len(models)), strict=True):
+        wrong = float(np.mean(sample < 0))
+        height, _ = np.histogram(np.clip(sample, low, high), bins=bins)
+        share = 100.0 * height / len(sample)
+        label = f"{name}: {100 * wrong:.1f} % below zero"
+        ax.stairs(share, bins, fill=True, color=colour, alpha=0.25)
+        ax.stairs(share, bins, color=colour, lw=1.6, label=label)
+    for place, style in ((0.0, "-"), (1.0, "--")):
+        ax.axvline(place, color=_INK, lw=1.0, ls=style, zorder=1)
+    note = {"xycoords": ax.get_xaxis_transform(), "textcoords": "offset points", "color": _INK}
+    ax.annotate("wrong", (0.0, 0.97), xytext=(-6, 0), ha="right", va="top", fontsize=9, **note)
+    ax.annotate("margin 1", (1.0, 0.97), xytext=(6, 0), ha="left", va="top", fontsize=9, **note)
+    ax.set_xlim(low, high)
+    ax.set_ylim(0.0, ax.get_ylim()[1] * 1.05)
+    ax.set_xlabel("margin")
+    ax.set_ylabel("share of rows (%)")
+    ax.set_title("Margin distribution", loc="left", fontweight="bold", color=_INK)
+    ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(0.0, 0.92))
+    return _polish(ax)
+
+
+def decision_boundary(
+    estimator: Any, X: Any, y: Any, ax: Axes | None = None, resolution: int = 300
+) -> Axes:
+    """Draw the decision boundary of a classifier of two features, with some of the rows.
+
+    With two classes the shade is the score, the solid line its zero and the dashed lines the margins
+    +-1; with more classes each region has the colour of its class.
+
+    Parameters
+    ----------
+    estimator : fitted classifier
+        Anything with `predict`, `decision_function` and `classes_`.
+    X, y : array-like
+        Rows with two features, and their labels.
+    ax : matplotlib Axes, optional
+        Where to draw.
+    resolution : int, default=300
+        Points of the grid per axis.
+
+    Returns
+    -------
+    ax : matplotlib Axes
+    """
+    from_names = [str(name) for name in getattr(X, "columns", [])]
+    X = X.toarray() if sparse.issparse(X) else np.asarray(X)
+    y = np.asarray(y)
+    if X.ndim != 2 or X.shape[1] != 2:
+        raise ValueError(f"a boundary can be drawn for two features only, X has shape {X.shape}")
+    ax = _axes(ax)
+    classes = np.asarray(estimator.classes_)
+    colours = _palette(len(classes))
+    xs, ys = (_span(X[:, axis], resolution) for axis in (0, 1))
+    grid = np.stack([part.ravel() for part in np.meshgrid(xs, ys)], axis=1).astype(X.dtype)
+    if len(classes) == 2:
+        _shade_scores(ax, xs, ys, _of_arrays(estimator.decision_function, grid), colours)
+    else:
+        _shade_classes(ax, xs, ys, _of_arrays(estimator.predict, grid), classes, colours)
+
+    shown = np.random.default_rng(0).permutation(len(y))[:_POINTS]
+    for label, colour in zip(classes, colours, strict=True):
+        rows = shown[y[shown] == label]
+        ax.scatter(
+            *X[rows].T, s=9, color=colour, edgecolor="white", linewidth=0.3, label=str(label)
+        )
+    names = from_names or [str(n) for n in getattr(estimator, "feature_names_in_", ())]
+    ax.set_xlabel(names[0] if names else "feature 1")
+    ax.set_ylabel(names[1] if names else "feature 2")
+    ax.set_xlim(xs[0], xs[-1])
+    ax.set_ylim(ys[0], ys[-1])
+    ax.set_title("Decision boundary", loc="left", fontweight="bold", color=_INK)
+    legend = ax.legend(title="class", loc="upper right", framealpha=0.9, markerscale=2.0)
+    legend.get_frame().set_linewidth(0.0)
+    return _polish(ax)
+
+
+def convergence(
+    estimators: Any, axes: Any | None = None, labels: Sequence[str] | None = None
+) -> NDArray[np.object_]:
+    """Draw objective and relative duality gap over the seconds of the fit.
+
+    Parameters
+    ----------
+    estimators : fitted estimator or sequence of them
+        Anything with `history_`.
+    axes : pair of matplotlib Axes, optional
+        Where to draw the objective and the gap.
+    labels : sequence of str, optional
+        Names of the estimators; their class names by default.
+
+    Returns
+    -------
+    axes : ndarray of two matplotlib Axes
+    """
+    models = _several(estimators)
+    names = _names(models, labels)
+    if axes is None:
+        _, axes = _pyplot().subplots(1, 2, figsize=(10.0, 4.0), layout="constrained")
+    above, below = axes
+    for name, model, colour in zip(names, models, _palette(len(models)), strict=True):
+        # several binary problems follow each other in one history: one line for each
+        for number, part in enumerate(_runs(model.history_)):
+            seconds, objective, gap = (
+                [record[key] for record in part] for key in ("seconds", "objective", "gap")
+            )
+            style = {"color": colour, "lw": 1.6, "marker": "o", "ms": 3.0}
+            above.plot(seconds, objective, label=None if number else name, **style)
+            below.plot(seconds, gap, label=None if number else name, **style)
+        tol = getattr(model, "tol", None)
+        if tol is not None:
+            below.axhline(tol, color=colour, lw=1.0, ls=":")
+    below.set_yscale("log")
+    values = [r["objective"] for model in models for r in model.history_ if r["objective"] > 0]
+    if values and max(values) > 30 * min(values):
+        above.set_yscale("log")
+    for ax, title in ((above, "Objective"), (below, "Relative duality gap")):
+        ax.set_title(title, loc="left", fontweight="bold", color=_INK)
+        ax.set_xlabel("seconds")
+        _polish(ax)
+    above.legend(frameon=False)
+    return np.array([above, below], dtype=object)
+
+
+def margins(estimator: Any, X: Any, y: Any) -> NDArray[np.float64]:
+    """Margin of each row: y f(x), or with several classes own score minus best other score."""
+    classes = np.asarray(estimator.classes_)
+    y = np.asarray(y)
+    unknown = np.setdiff1d(y, classes)
+    if unknown.size:
+        raise ValueError(f"y has labels that the estimator does not know: {unknown.tolist()}")
+    own = np.searchsorted(classes, y)
+    scores = np.asarray(estimator.decision_function(X), dtype=np.float64)
+    if scores.ndim == 1:
+        return np.where(own == 1, scores, -scores)
+    if scores.shape[1] != len(classes):
+        raise ValueError("margins need one score per class: set decision_function_shape='ovr'")
+    rows = np.arange(len(y))
+    mine = scores[rows, own]
+    scores[rows, own] = -np.inf
+    return mine - scores.max(axis=1)
+
+
+# --- helpers -------------------------------------------------------------------------------------
+
+
+def _pyplot() -> Any:
+    try:
+        from matplotlib import pyplot
+    except ImportError as error:
+        raise ImportError("plots need matplotlib: pip install 'margrave[plots]'") from error
+    return pyplot
+
+
+def _axes(ax: Any) -> Any:
+    if ax is None:
+        _, ax = _pyplot().subplots(figsize=(7.0, 4.6), layout="constrained")
+    return ax
+
+
+def _polish(ax: Any) -> Any:
+    """Less ink: no box, thin grey ticks."""
+    for side in ("top", "right"):
+        ax.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        ax.spines[side].set_color("#a0aec0")
+    ax.tick_params(colors="#4a5568", labelsize=9)
+    return ax
+
+
+def _palette(n: int) -> list[str]:
+    if n <= len(_COLOURS):
+        return list(_COLOURS[:n])
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    return [to_hex(colormaps["turbo"](i / (n - 1))) for i in range(n)]
+
+
+def _several(estimators: Any) -> list[Any]:
+    return list(estimators) if isinstance(estimators, list | tuple) else [estimators]
+
+
+def _names(models: list[Any], labels: Sequence[str] | None) -> list[str]:
+    if labels is None:
+        return [type(model).__name__ for model in models]
+    names = [labels] if isinstance(labels, str) else list(labels)
+    if len(names) != len(models):
+        raise ValueError(f"{len(names)} labels for {len(models)} estimators")
+    return names
+
+
+def _span(values: NDArray[Any], resolution: int) -> NDArray[np.float64]:
+    low, high = np.quantile(values, [0.0005, 0.9995])  # a lone outlier must not shrink the picture
+    pad = 0.06 * (high - low) or 1.0
+    return np.linspace(low - pad, high + pad, resolution)
+
+
+def _of_arrays(method: Any, grid: NDArray[Any]) -> NDArray[Any]:
+    """Evaluate on a plain array, also where the estimator was trained on a named frame."""
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="X does not have valid feature names")
+        return np.asarray(method(grid))
+
+
+def _shade_scores(ax: Any, xs: Any, ys: Any, scores: Any, colours: list[str]) -> None:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    shades = LinearSegmentedColormap.from_list("scores", [colours[0], "#ffffff", colours[1]])
+    Z = scores.reshape(len(ys), len(xs))
+    ax.contourf(
+        xs, ys, np.clip(Z, -2.0, 2.0), levels=np.linspace(-2.0, 2.0, 25), cmap=shades, alpha=0.55
+    )
+    ax.contour(
+        xs, ys, Z, levels=[-1.0, 0.0, 1.0], colors=_INK, linestyles=["--", "-", "--"],
+        linewidths=[0.8, 1.8, 0.8],
+    )  # fmt: skip
+
+
+def _shade_classes(ax: Any, xs: Any, ys: Any, labels: Any, classes: Any, colours: Any) -> None:
+    from matplotlib.colors import ListedColormap
+
+    Z = np.searchsorted(classes, labels).reshape(len(ys), len(xs))
+    ax.pcolormesh(
+        xs, ys, Z, cmap=ListedColormap(colours), vmin=-0.5, vmax=len(classes) - 0.5, alpha=0.3,
+        shading="nearest", rasterized=True, linewidth=0,
+    )  # fmt: skip
+    for c in range(len(classes)):
+        ax.contour(xs, ys, (Z == c).astype(float), levels=[0.5], colors=_INK, linewidths=1.0)
+
+
+def _runs(history: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Cut a history where the count of rounds starts again."""
+    runs: list[list[dict[str, Any]]] = []
+    for record in history:
+        if not runs or record["round"] <= runs[-1][-1]["round"]:
+            runs.append([])
+        runs[-1].append(record)
+    return runs

@@ -1,0 +1,307 @@
+"""Progress of a fit: objective, gap and seconds of every round, and the word to stop.
+
+A solver calls :meth:`Progress.report` once a round and stops when it returns True. Everything a user
+sees of a running fit (history, callbacks, progress bar, log lines) comes from that one call.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, Protocol
+
+import numpy as np
+
+logger = logging.getLogger("margrave")
+
+Record = dict[str, Any]
+Callback = Callable[[Record], Any]
+
+# reasons that end every problem of a fit, not only the one being solved
+_FINAL = ("time_limit", "callback", "interrupted")
+
+
+class Progress:
+    """Record the rounds of a fit and decide when it ends.
+
+    Use it as a context manager: the clock starts and the display opens on entry. Time spent in
+    callbacks is not counted.
+
+    A fit may solve several problems one after the other. A report that returned True ends one of
+    them and the next report begins another: `max_iter` is counted per problem, while a time limit,
+    a callback that returned True and Ctrl-C end them all.
+
+    Parameters
+    ----------
+    tol : float
+        Relative duality gap at which a problem is solved.
+    max_iter : int, default=-1
+        Rounds per problem; -1 for no limit.
+    time_limit : float, optional
+        Seconds for all problems together.
+    callbacks : callable or iterable of callables, optional
+        Each gets every record; one that returns True stops the fit.
+    verbose : int, default=0
+        0 shows nothing, 1 a progress bar, 2 one line per round through ``logging``.
+    label : str
+        Name shown in front of the bar and the lines.
+
+    Attributes
+    ----------
+    history : list of dict
+        One record per report: round, seconds, objective, dual, gap, support, and what the solver
+        adds.
+    stop_reason : {None, "converged", "max_iter", "time_limit", "callback", "interrupted"}
+        Why the fit ended; when problems ended for different reasons, the first that is not
+        "converged". None if the solver stopped by itself.
+
+    Examples
+    --------
+    >>> with Progress(tol=1e-3) as progress:
+    ...     progress.report(objective=2.0, dual=-1.0, gap=0.5, support=3)
+    ...     progress.report(objective=1.5, dual=-1.5, gap=0.0, support=3)
+    False
+    True
+    >>> progress.stop_reason, [record["gap"] for record in progress.history]
+    ('converged', [0.5, 0.0])
+    """
+
+    def __init__(
+        self,
+        tol: float,
+        max_iter: int = -1,
+        time_limit: float | None = None,
+        callbacks: Callback | Iterable[Callback] | None = None,
+        verbose: int = 0,
+        label: str = "fit",
+    ) -> None:
+        self.tol = tol
+        self.max_iter = max_iter
+        self.time_limit = time_limit
+        self.callbacks: tuple[Callback, ...] = (
+            () if callbacks is None else (callbacks,) if callable(callbacks) else tuple(callbacks)
+        )
+        self.label = label
+        self.history: list[Record] = []
+        self.stop_reason: str | None = None
+        self._display: _Display = _display(verbose, label, tol)
+        self._start = time.perf_counter()
+        self._uncounted = 0.0  # seconds spent in callbacks
+        self._round = 0  # rounds of the current problem
+        self._ended = False  # the last report returned True
+
+    def __enter__(self) -> Progress:
+        self._start = time.perf_counter()
+        self._display.open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._display.close()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the start, without those of the callbacks."""
+        return time.perf_counter() - self._start - self._uncounted
+
+    def remaining(self) -> float:
+        """Seconds left of the time limit; inf without one."""
+        return math.inf if self.time_limit is None else self.time_limit - self.seconds
+
+    def interrupt(self) -> None:
+        """Note that the user pressed Ctrl-C: every further report says stop."""
+        self.stop_reason = "interrupted"
+
+    def report(
+        self,
+        objective: float,
+        dual: float,
+        gap: float,
+        support: int,
+        where: str = "",
+        **extra: Any,
+    ) -> bool:
+        """Record one round; True means stop.
+
+        Parameters
+        ----------
+        objective, dual : float
+            Primal value P and dual value D of the current point.
+        gap : float
+            Relative duality gap (P + D) / max(|P|, |D|).
+        support : int
+            Number of nonzero dual variables.
+        where : str
+            Place in the strategy, for people: "problem 2 of 3", "level 1".
+        **extra
+            Whatever else the solver wants in the history. ``round=r`` replaces the count of
+            reports by the solver's own count of rounds.
+        """
+        if self._ended:
+            self._round, self._ended = 0, False
+        self._round += 1
+        record: Record = {
+            "round": self._round,
+            "seconds": self.seconds,
+            "objective": float(objective),
+            "dual": float(dual),
+            "gap": float(gap),
+            "support": int(support),
+        }
+        if where:
+            record["where"] = where
+        record.update(extra)
+        self.history.append(record)
+        self._ended = self._decide(record)
+        return self._ended
+
+    def _decide(self, record: Record) -> bool:
+        asked = False
+        try:
+            self._display.show(record)
+            asked = self._call_back(record)
+        except KeyboardInterrupt:  # the model is worth more than the place where Ctrl-C struck
+            self.interrupt()
+        if self.stop_reason in _FINAL:
+            return True
+        reason = None
+        if record["gap"] <= self.tol:
+            reason = "converged"
+        elif asked:
+            reason = "callback"
+        elif self.remaining() <= 0.0:
+            reason = "time_limit"
+        elif 0 <= self.max_iter <= record["round"]:
+            reason = "max_iter"
+        if reason and self.stop_reason in (None, "converged"):
+            self.stop_reason = reason
+        return reason is not None
+
+    def _call_back(self, record: Record) -> bool:
+        """Give the record to every callback; True if one of them asks to stop."""
+        begin = time.perf_counter()
+        try:
+            # no short cut: each callback sees each record, whatever the others answer
+            answers = [callback(record) for callback in self.callbacks]
+        finally:
+            self._uncounted += time.perf_counter() - begin
+        return any(isinstance(answer, (bool, np.bool_)) and bool(answer) for answer in answers)
+
+
+class _Display(Protocol):
+    def open(self) -> None: ...
+
+    def show(self, record: Record) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def _display(verbose: int, label: str, tol: float) -> _Display:
+    if verbose <= 0:
+        return _Silence()
+    return _Bar(label, tol) if verbose == 1 else _Lines(label)
+
+
+class _Silence:
+    def open(self) -> None:
+        pass
+
+    def show(self, record: Record) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class _Bar:
+    """A bar that is full when the gap has come down from 1 to tol, on a log scale."""
+
+    def __init__(self, label: str, tol: float) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as RichProgress
+
+        self.tol = tol
+        self.bar = RichProgress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=None),
+            TextColumn("gap [cyan]{task.fields[gap]}[/] of [cyan]{task.fields[tol]}[/]"),
+            TextColumn("objective [cyan]{task.fields[objective]}[/]"),
+            TextColumn("[cyan]{task.fields[support]}[/] support vectors"),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            expand=True,
+        )
+        self.task = self.bar.add_task(
+            label, total=1.0, gap="-", objective="-", support="-", tol=f"{tol:.0e}"
+        )
+        self.label = label
+
+    def open(self) -> None:
+        self.bar.start()
+
+    def show(self, record: Record) -> None:
+        where = record.get("where", "")
+        self.bar.update(
+            self.task,
+            description=f"{self.label}, {where}" if where else self.label,
+            completed=_completion(record["gap"], self.tol),
+            gap=f"{record['gap']:.1e}",
+            objective=f"{record['objective']:.6g}",
+            support=f"{record['support']:,}",
+        )
+
+    def close(self) -> None:
+        self.bar.stop()
+
+
+class _Lines:
+    """One log line per round, shown even where nobody set up logging."""
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+        self.handler: logging.Handler | None = None
+        self.level = logging.NOTSET
+
+    def open(self) -> None:
+        self.level = logger.level
+        if not logger.hasHandlers():
+            self.handler = logging.StreamHandler()
+            self.handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+            logger.addHandler(self.handler)
+        if not logger.isEnabledFor(logging.INFO):
+            logger.setLevel(logging.INFO)
+
+    def show(self, record: Record) -> None:
+        where = record.get("where", "")
+        logger.info(
+            "%s%s round %d: %.2f s, objective %.8g, gap %.2e, %d support vectors",
+            self.label,
+            f", {where}," if where else "",
+            record["round"],
+            record["seconds"],
+            record["objective"],
+            record["gap"],
+            record["support"],
+        )
+
+    def close(self) -> None:
+        logger.setLevel(self.level)
+        if self.handler is not None:
+            logger.removeHandler(self.handler)
+
+
+def _completion(gap: float, tol: float) -> float:
+    """Part of the way from gap 1 to tol, on the log scale."""
+    if gap <= tol:
+        return 1.0
+    if not gap < 1.0 or tol >= 1.0:
+        return 0.0
+    return math.log(gap) / math.log(tol)

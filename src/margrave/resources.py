@@ -1,0 +1,147 @@
+"""What this process may use: bytes of memory and threads.
+
+Limits come from the machine, from containers (cgroup versions 1 and 2), from ``ulimit -v`` and from
+the usual variables; the tightest one wins.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import joblib
+from joblib.parallel import get_active_backend
+
+# "4GiB" and, as in ulimit or docker, "4G" are powers of 1024; "4GB" is a power of 1000
+_UNITS = {"": 1, "B": 1}
+for _power, _letter in enumerate("KMGT", start=1):
+    _UNITS[_letter] = _UNITS[f"{_letter}IB"] = 1024**_power
+    _UNITS[f"{_letter}B"] = 1000**_power
+
+_UNKNOWN_MACHINE = 4 * 1024**3  # assumed where the system does not say how much memory is free
+
+
+def parse_bytes(limit: str | int | None) -> int:
+    """Turn a memory limit into bytes; None means half of the memory available to the process.
+
+    Examples
+    --------
+    >>> parse_bytes("4GiB"), parse_bytes("1.5 MB"), parse_bytes(1000)
+    (4294967296, 1500000, 1000)
+    """
+    if limit is None:
+        return max(1, available_memory() // 2)
+    if isinstance(limit, str):
+        match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", limit)
+        unit = _UNITS.get(match[2].upper()) if match else None
+        if match is None or unit is None:
+            raise ValueError(
+                f"cannot read {limit!r} as a number of bytes; write for example '4GiB' or '500MB'"
+            )
+        number = int(float(match[1]) * unit)
+    else:
+        number = int(limit)
+    if number <= 0:
+        raise ValueError(f"a memory limit must be positive, got {limit!r}")
+    return number
+
+
+def available_memory(root: Path = Path("/")) -> int:
+    """Bytes that this process can still take before the machine or a limit says no."""
+    limits = [_free_memory(root), *_cgroup_headroom(root), *_address_space(root)]
+    return max(0, min(limits))
+
+
+def thread_count(n_jobs: int | None = None) -> int:
+    """Threads to use for `n_jobs`.
+
+    None means one inside a joblib worker (the outer loop has the cores already), else all cores
+    of this process. A negative number counts back from all cores as in joblib. "All cores"
+    respects the CPU affinity, container quotas and OMP_NUM_THREADS.
+    """
+    if n_jobs is None:
+        backend, _ = get_active_backend()
+        return 1 if (backend.nesting_level or 0) > 0 else _cores()
+    if n_jobs == 0:
+        raise ValueError("n_jobs=0 has no meaning; use None for all cores of the process")
+    return int(n_jobs) if n_jobs > 0 else max(1, _cores() + 1 + int(n_jobs))
+
+
+def _cores() -> int:
+    cores: int = joblib.cpu_count()  # affinity, container quota and LOKY_MAX_CPU_COUNT
+    asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()  # "4,2": outermost level
+    return max(1, min(cores, int(asked))) if asked.isdigit() and int(asked) > 0 else cores
+
+
+def _free_memory(root: Path) -> int:
+    """Free memory of the machine."""
+    try:
+        text = (root / "proc/meminfo").read_text()
+        for line in text.splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    try:
+        # without /proc the free pages are unknown or misleading: count half of what is built in
+        return int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")) // 2
+    except (AttributeError, OSError, ValueError):
+        return _UNKNOWN_MACHINE
+
+
+def _cgroup_headroom(root: Path) -> Iterator[int]:
+    """What each memory group that holds this process leaves free (a parent's limit binds too)."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if controllers == "":
+            top, names = root / "sys/fs/cgroup", ("memory.max", "memory.current", "inactive_file")
+        elif "memory" in controllers.split(","):
+            top = root / "sys/fs/cgroup/memory"
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+        else:
+            continue
+        # inside a container the path may be the host's, then only the top exists
+        group = top / path.lstrip("/")
+        while True:
+            yield from _group_headroom(group, *names)
+            if group == top or top not in group.parents:
+                break
+            group = group.parent
+
+
+def _group_headroom(group: Path, limit: str, usage: str, reclaimable: str) -> Iterator[int]:
+    try:
+        bytes_limit = int((group / limit).read_text())  # "max" is no number: no limit
+        used = int((group / usage).read_text())
+    except (OSError, ValueError):
+        return
+    cached = 0  # file pages that the kernel gives back before it refuses memory
+    try:
+        for line in (group / "memory.stat").read_text().splitlines():
+            name, _, value = line.partition(" ")
+            if name == reclaimable:
+                cached = int(value)
+    except (OSError, ValueError):
+        pass
+    yield bytes_limit - used + cached
+
+
+def _address_space(root: Path) -> Iterator[int]:
+    """What ``ulimit -v`` leaves."""
+    try:
+        import resource
+
+        soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if soft == resource.RLIM_INFINITY:
+            return
+        pages = int((root / "proc/self/statm").read_text().split()[0])
+        yield soft - pages * resource.getpagesize()
+    except (ImportError, OSError, ValueError, IndexError):
+        return

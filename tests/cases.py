@@ -1,0 +1,77 @@
+"""The lists that the tests iterate: a new loss, kernel or layout is tested by being listed here."""
+
+from __future__ import annotations
+
+import numpy as np
+import oracle
+from scipy import sparse
+
+# (name, parameters); a test asserts that every entry of the compiled tables is listed
+LOSSES = [
+    ("hinge", {}),
+    ("squared_hinge", {}),
+    ("epsilon_insensitive", {"epsilon": 0.1}),
+    ("epsilon_insensitive", {"epsilon": 0.0}),
+    ("squared_epsilon_insensitive", {"epsilon": 0.1}),
+    ("squared_epsilon_insensitive", {"epsilon": 0.0}),
+    ("logistic", {}),
+    ("margin_distribution", {"theta": 0.1, "upsilon": 0.5}),
+    ("margin_distribution", {"theta": 0.3, "upsilon": 2.0}),
+    ("margin_distribution", {"theta": 0.2, "upsilon": 0.0}),
+]
+KERNELS = [
+    ("linear", {}),
+    ("rbf", {"gamma": 0.5}),
+    ("poly", {"gamma": 0.4, "degree": 3, "coef0": 1.0}),
+    ("poly", {"gamma": 0.7, "degree": 2, "coef0": 0.0}),
+    ("sigmoid", {"gamma": 0.3, "coef0": -0.2}),
+    ("laplacian", {"gamma": 0.4}),
+]
+INTERCEPTS = [None, "regularized", "free"]
+DTYPES = [np.float64, np.float32]
+
+
+def name_of(case):
+    """A readable test id for any of the cases above."""
+    if isinstance(case, tuple):
+        name, parameters = case
+        return "-".join([name, *(f"{k}{v}" for k, v in parameters.items())])
+    return getattr(case, "__name__", str(case))
+
+
+def oracle_loss(case):
+    return oracle.LOSSES[case[0]](**case[1])
+
+
+def oracle_kernel(case):
+    """(A, B) -> kernel values in float64."""
+
+    def values(A, B):
+        A, B = np.asarray(A, np.float64), np.asarray(B, np.float64)
+        return oracle.KERNELS[case[0]](A, B, **case[1])
+
+    return values
+
+
+def _strided(X):
+    """The same numbers as every second row and third column of a larger array."""
+    large = np.full((2 * X.shape[0], 3 * X.shape[1]), np.nan, X.dtype)
+    large[::2, ::3] = X
+    return large[::2, ::3]
+
+
+def _csr(X, index):
+    S = sparse.csr_array(X)
+    S.indices, S.indptr = S.indices.astype(index), S.indptr.astype(index)
+    return S
+
+
+# how the same matrix can lie in memory
+LAYOUTS = {
+    "C": np.ascontiguousarray,
+    "F": np.asfortranarray,
+    "strided": _strided,
+    "reversed": lambda X: np.ascontiguousarray(X[::-1, ::-1])[::-1, ::-1],
+    "csr32": lambda X: _csr(X, np.int32),
+    "csr64": lambda X: _csr(X, np.int64),
+}

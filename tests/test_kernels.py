@@ -1,0 +1,183 @@
+"""Fused tiles and scores against plain numpy kernels: every kernel, layout, type and machine level."""
+
+import itertools
+
+import build
+import cases
+import numpy as np
+import oracle
+import pytest
+from margrave import _core
+
+LAYOUTS = list(cases.LAYOUTS)
+LEVELS = _core.isa_levels()
+# (rows of A, rows of B, columns)
+SHAPES = [(1, 1, 1), (1, 33, 5), (33, 1, 3), (33, 34, 17), (130, 70, 64), (12, 32, 1), (5, 7, 1000)]
+
+each_kernel = pytest.mark.parametrize("case", cases.KERNELS, ids=cases.name_of)
+
+
+def random_rows(n, d, dtype, seed=0, density=0.6):
+    """Rows of about unit length, some entries zero; every seventh row from the fourth is zero."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d)) * (rng.random((n, d)) < density) / np.sqrt(density * d)
+    X[3::7] = 0.0
+    return X.astype(dtype)
+
+
+def expected(case, A, B, precision):
+    """Kernel values, and how far rounding in `precision` may carry them from these."""
+    A, B = A.astype(float), B.astype(float)
+    name, p = case
+    K = oracle.KERNELS[name](A, B, **p)
+    dot = np.abs(A) @ np.abs(B).T
+    if name == "linear":
+        moved = dot
+    elif name == "poly":
+        base = p["gamma"] * dot + abs(p["coef0"])
+        moved = p["degree"] * base ** p["degree"]
+    elif name == "sigmoid":
+        moved = p["gamma"] * dot + abs(p["coef0"])
+    elif name == "rbf":
+        moved = p["gamma"] * ((A**2).sum(axis=1)[:, None] + (B**2).sum(axis=1)) * K
+    elif name == "laplacian":
+        moved = p["gamma"] * (np.abs(A).sum(axis=1)[:, None] + np.abs(B).sum(axis=1)) * K
+    eps = np.finfo(precision).eps
+    return K, (8 + np.sqrt(A.shape[1])) * eps * (moved + np.abs(K) + 1e-3)
+
+
+def assert_within(actual, K, error):
+    assert actual.shape == K.shape
+    worst = np.max(np.abs(actual - K) / error)
+    assert worst <= 1.0, f"{worst:.1f} times the error that rounding explains"
+
+
+def test_every_compiled_kernel_is_listed():
+    assert set(_core.KERNELS) == set(oracle.KERNELS) == {name for name, _ in cases.KERNELS}
+    for name, parameters in cases.KERNELS:
+        assert set(_core.KERNELS[name]) == set(parameters)
+
+
+def test_levels():
+    assert len(LEVELS) == len(set(LEVELS)) >= 1
+
+
+@each_kernel
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_tile(case, level, precision, shape):
+    n, m, d = shape
+    for dtype, threads, offset in itertools.product(cases.DTYPES, (1, 2), (0.0, 1.0)):
+        A, B = random_rows(n, d, dtype, 1), random_rows(m, d, dtype, 2)
+        K, error = expected(case, A, B, precision)
+        kernel = build.core_kernel(case, offset)
+        tile = _core.tile(kernel, build.rows(A), build.rows(B), precision, threads, level)
+        assert tile.dtype == precision
+        assert_within(tile - np.dtype(precision).type(offset), K, error + offset * np.finfo(precision).eps)
+
+
+@each_kernel
+@pytest.mark.parametrize("layouts", itertools.product(LAYOUTS, LAYOUTS), ids="-".join)
+def test_tile_of_every_layout(case, layouts):
+    """Dense and CSR rows of either type meet in every combination, on every machine level."""
+    for types in itertools.product(cases.DTYPES, cases.DTYPES):
+        A, B = random_rows(33, 19, types[0], 3), random_rows(14, 19, types[1], 4)
+        a, b = build.rows(A, layouts[0]), build.rows(B, layouts[1])
+        for level, precision in itertools.product(LEVELS, ("float32", "float64")):
+            K, error = expected(case, A, B, precision)
+            assert_within(_core.tile(build.core_kernel(case), a, b, precision, 1, level), K, error)
+
+
+@each_kernel
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_rows_without_entries(case, layout):
+    A, B = np.zeros((5, 6)), random_rows(9, 6, np.float64)
+    for first, second in ((A, B), (B, A), (A, A)):
+        K, error = expected(case, first, second, "float64")
+        rows = build.rows(first, layout), build.rows(second, layout)
+        assert_within(_core.tile(build.core_kernel(case), *rows), K, error)
+
+
+@each_kernel
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("layouts", [("C", "C"), ("csr32", "csr32"), ("C", "csr64")], ids="-".join)
+def test_scores(case, level, precision, layouts):
+    rng = np.random.default_rng(5)
+    shapes = [(1, 1, 1, 1), (33, 70, 17, 1), (200, 257, 9, 3), (7, 40, 1000, 2)]
+    for (n, m, d, outputs), dtype, threads in itertools.product(shapes, cases.DTYPES, (1, 2)):
+        X, points = random_rows(n, d, dtype, 6), random_rows(m, d, dtype, 7)
+        coef = rng.standard_normal((m, outputs))
+        coef[rng.random(m) < 0.3] = 0.0  # dropped by the core
+        K, error = expected(case, X, points, precision)
+        rows = build.rows(X, layouts[0]), build.rows(points, layouts[1])
+        scores = _core.scores(build.core_kernel(case), *rows, coef, precision, threads, level)
+        assert scores.dtype == np.float64
+        sum_error = error @ np.abs(coef) + 8 * np.finfo(float).eps * np.abs(K) @ np.abs(coef)
+        assert_within(scores, K @ coef, sum_error + 1e-300)
+
+
+def test_scores_without_coefficients_are_zero():
+    X, points = random_rows(5, 4, np.float64), random_rows(6, 4, np.float64)
+    kernel = build.core_kernel(("rbf", {"gamma": 1.0}))
+    scores = _core.scores(kernel, build.rows(X), build.rows(points), np.zeros((6, 2)))
+    np.testing.assert_array_equal(scores, np.zeros((5, 2)))
+
+
+@each_kernel
+def test_levels_and_threads_agree(case):
+    """Every instruction set gives the same numbers up to rounding, whatever the threads."""
+    A = random_rows(150, 40, np.float32, 8)
+    rows = build.rows(A)
+    K, error = expected(case, A, A, "float64")
+    for level, threads in itertools.product(LEVELS, (1, 2, 3)):
+        tile = _core.tile(build.core_kernel(case), rows, rows, "float64", threads, level)
+        assert_within(tile, K, error)
+        np.testing.assert_allclose(tile, tile.T, rtol=0, atol=2 * error.max())
+
+
+def test_far_from_the_origin():
+    """Distances do not drown in |x|^2 + |z|^2 - 2 x.z when all rows share a large offset."""
+    A = random_rows(40, 6, np.float64, 9)
+    K = oracle.rbf(A, A, gamma=2.0)
+    for offset, precision, error in ((1e3, "float64", 1e-9), (100.0, "float32", 2e-4)):
+        rows = build.rows(A + offset)
+        tile = _core.tile(build.core_kernel(("rbf", {"gamma": 2.0})), rows, rows, precision)
+        np.testing.assert_allclose(tile, K, atol=error)
+        assert np.all(tile <= 1.0 + 1e-6)
+
+
+def test_large_exponents_underflow_to_zero():
+    A = np.array([[0.0], [1e3], [1e20]])
+    for case in (("rbf", {"gamma": 1e4}), ("laplacian", {"gamma": 1e4})):
+        for precision in ("float32", "float64"):
+            for level in LEVELS:
+                rows = build.rows(A)
+                tile = _core.tile(build.core_kernel(case), rows, rows, precision, 1, level)
+                np.testing.assert_array_equal(tile, np.eye(3))
+
+
+def test_columns_must_agree():
+    rows = build.rows(np.ones((2, 3))), build.rows(np.ones((2, 4)))
+    with pytest.raises(ValueError, match="columns"):
+        _core.tile(build.core_kernel(("linear", {})), *rows)
+
+
+def test_unknown_names_are_refused():
+    rows = build.rows(np.ones((2, 3)))
+    with pytest.raises(ValueError, match="unknown kernel.*cosine"):
+        _core.Kernel("cosine")
+    kernel = build.core_kernel(("linear", {}))
+    with pytest.raises(ValueError, match="float16"):
+        _core.tile(kernel, rows, rows, "float16")
+    with pytest.raises(ValueError, match="v9"):
+        _core.tile(kernel, rows, rows, "float64", 1, "v9")
+
+
+def test_views_keep_their_arrays_alive():
+    rows = build.rows(random_rows(50, 8, np.float64, 10))  # the array has no other owner
+    K, error = expected(("linear", {}), *[random_rows(50, 8, np.float64, 10)] * 2, "float64")
+    np.random.default_rng(0).standard_normal((50, 8))  # would reuse freed memory
+    assert_within(_core.tile(build.core_kernel(("linear", {})), rows, rows), K, error)
+    assert (rows.n_rows, rows.n_columns) == (50, 8)
