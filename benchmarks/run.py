@@ -172,6 +172,7 @@ def _measure(
     )
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.worker"],
+        check=False,  # a failure is recorded, and the run goes on
         input=json.dumps(asdict(task)),
         capture_output=True,
         text=True,

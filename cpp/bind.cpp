@@ -262,7 +262,6 @@ class PyWorkingSet {
         if (std::int64_t(y.size()) != n || std::int64_t(C.size()) != n || (start && std::int64_t(start->size()) != n) || size < 2)
             throw nb::value_error("working set: arrays of a wrong length");
         std::vector<double> from = start ? copied(*start) : std::vector<double>();
-        warm_ = bool(start);
         if (kernel.is_double) double_.emplace(kernel.view<double>(), std::move(blocks), loss.params, pairs, copied(y), copied(C), std::move(from), size);
         else float_.emplace(kernel.view<float>(), std::move(blocks), loss.params, pairs, copied(y), copied(C), std::move(from), size);
         visit([](auto& w) { w.watch.interrupted = ctrl_c; });
@@ -324,6 +323,11 @@ class PyWorkingSet {
         const std::size_t n = v.size();
         return to_numpy(std::move(v), {n});
     }
+    std::int64_t rounds() {
+        std::int64_t n = 0;
+        visit([&](auto& w) { n = w.rounds(); });
+        return n;
+    }
     bool interrupted() {
         bool was = false;
         visit([&](auto& w) { was = w.watch.was_interrupted; });
@@ -338,7 +342,7 @@ class PyWorkingSet {
     }
     std::optional<WorkingSet<float>> float_;
     std::optional<WorkingSet<double>> double_;
-    bool warm_ = false, started_ = false;
+    bool started_ = false;
 };
 
 template <class T>
@@ -422,6 +426,7 @@ NB_MODULE(_core, m) {
         .def("advance", &PyWorkingSet::advance, nb::arg("target"), nb::arg("max_rounds"), nb::arg("seconds"), nb::arg("time_left"))
         .def("certify", &PyWorkingSet::certify, nb::arg("time_left"))
         .def("figures", &PyWorkingSet::figures)
+        .def_prop_ro("rounds", &PyWorkingSet::rounds)
         .def_prop_ro("interrupted", &PyWorkingSet::interrupted)
         .def_prop_ro("beta", &PyWorkingSet::beta)
         .def_prop_ro("scores", &PyWorkingSet::scores);

@@ -38,7 +38,7 @@ class TileSource final : public KernelSource<T> {
         });
         rule_.sparse_queries = queries.sparse;
         if (shift_invariant && !queries.sparse && !points.sparse) {
-            centre_ = column_means(queries);
+            centre_ = central_point(queries);
             rule_.centre = centre_.data();
         }
         // A sparse query meets a sparse panel by the panel's own numbering of features; narrow data need none.

@@ -54,7 +54,7 @@ class WorkingSet {
         offsets_.push_back(n);
         kernel_.cache->use(blocks_);
         capacity_ = int(std::min<std::int64_t>(n, size));
-        leading_ = (capacity_ + 63) / 64 * 64;
+        leading_ = (capacity_ + 63) / 64 * 64 + 16;  // not a power of two: columns then spread over the cache
         block_.resize(std::size_t(capacity_) * leading_);
         scratch_.resize(6 * leading_);
         inside_.assign(n, 0);
@@ -139,6 +139,8 @@ class WorkingSet {
         });
         return whole;
     }
+
+    std::int64_t rounds() const { return rounds_; }
 
     // Figures of the present point from the running scores, with the best bias.
     Round figures() {
@@ -278,7 +280,7 @@ class WorkingSet {
     Status round(const L& loss, std::vector<Round>& records) {
         measure(loss);
         sum_up(loss);
-        if (last_.gap > target && last_.gap < 20 * target) best_bias(loss), sum_up(loss);
+        if (last_.gap > target && last_.gap < 3 * target) best_bias(loss), sum_up(loss);
         last_.round = rounds_;
         if (last_.gap <= target || !(last_.violation > 0)) {
             records.push_back(last_);
@@ -296,7 +298,7 @@ class WorkingSet {
     Status improve(const L& loss) {
         kernel_.cache->begin_round();
         const std::vector<int> fresh = choose();
-        if (!refresh_block(fresh)) return abandon();
+        if (!refresh_block(fresh)) return Status::stopped;
         const int w = int(members_.size());
         // Local copies of the working set's variables.
         std::vector<double> wy(w), wC(w), wlo(w), whi(w), wbeta(w), before(w), wf(w), wd(w);
@@ -320,13 +322,11 @@ class WorkingSet {
             inner_share_ *= 0.1;
             return Status::running;
         }
-        if (!add_rows(changed, change)) return abandon();
+        if (!add_rows(changed, change)) return Status::stopped;
         for (int s = 0; s < w; ++s)
             if (wbeta[s] != before[s]) beta[members_[s]] = wbeta[s], moved(loss, members_[s]);
         return Status::running;
     }
-
-    Status abandon() { return Status::stopped; }
 
     // The new members' places in W. Violators outside W: with pairs, the largest up and the smallest low in equal number.
     std::vector<int> choose() {
@@ -410,11 +410,24 @@ class WorkingSet {
             return false;
         }
         kernel_values_ += std::int64_t(missing.size()) * w;
-        for (int s : fresh) {  // mirror
-            const T* row = block_.data() + s * leading_;
-            for (int t = 0; t < w; ++t) block_[t * leading_ + s] = row[t];
-        }
+        mirror(fresh);
         return true;
+    }
+
+    // Copies the fresh rows of the symmetric block into its columns, 16 rows at a time so that whole cache lines are written.
+    void mirror(const std::vector<int>& fresh) {
+        const int w = int(members_.size()), per = 64;
+        std::vector<char> is_fresh(w, 0);
+        for (int s : fresh) is_fresh[s] = 1;
+        kernel_.threads->run((w + per - 1) / per, nullptr, [&](std::int64_t chunk, int) {
+            const int from = int(chunk) * per, to = std::min(w, from + per);
+            for (std::size_t f = 0; f < fresh.size(); f += 16)
+                for (int t = from; t < to; ++t) {
+                    if (is_fresh[t]) continue;
+                    T* row = block_.data() + t * leading_;
+                    for (std::size_t k = f; k < std::min(f + 16, fresh.size()); ++k) row[fresh[k]] = block_[fresh[k] * leading_ + t];
+                }
+        });
     }
 
     std::vector<const T*> find(std::int64_t i) {

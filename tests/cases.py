@@ -24,7 +24,7 @@ KERNELS = [
     ("rbf", {"gamma": 0.5}),
     ("poly", {"gamma": 0.4, "degree": 3, "coef0": 1.0}),
     ("poly", {"gamma": 0.7, "degree": 2, "coef0": 0.0}),
-    ("sigmoid", {"gamma": 0.3, "coef0": -0.2}),
+    ("sigmoid", {"gamma": 0.3, "coef0": 0.1}),
     ("laplacian", {"gamma": 0.4}),
 ]
 INTERCEPTS = [None, "regularized", "free"]

@@ -240,8 +240,13 @@ class Logistic(Loss):
         return C * _logistic(f) * _logistic(-f)
 
     def h(self, y, C, beta):
-        alpha = np.clip(y * beta, 0.0, C)
-        return _entropy(alpha, C) + _entropy(C - alpha, C)
+        """a log(a / C) + (C - a) log((C - a) / C); the logarithm of a share near one by log1p."""
+        a = np.clip(y * beta, 0.0, C)
+        rest = C - a
+        with np.errstate(divide="ignore", invalid="ignore"):
+            log_a = np.where(a > rest, np.log1p(-rest / C), np.log(a / C))
+            log_rest = np.where(a > rest, np.log(rest / C), np.log1p(-a / C))
+            return np.where(a > 0, a * log_a, 0.0) + np.where(rest > 0, rest * log_rest, 0.0)
 
     def box(self, y, C):
         return _signed(y, 0.0 * C, C)
@@ -322,9 +327,3 @@ LOSSES = {
 
 def _logistic(t):
     return np.exp(-np.logaddexp(0.0, -np.asarray(t)))
-
-
-def _entropy(part, whole):
-    """part log(part / whole), zero at zero."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(part > 0, part * np.log(part / whole), 0.0)

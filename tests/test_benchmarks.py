@@ -124,7 +124,7 @@ def test_every_problem_is_measured(name: str, library: str) -> None:
 
 def test_a_slow_call_ends_its_process() -> None:
     code = "import time; from benchmarks.measure import timed; timed(lambda: time.sleep(9), 0.1)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=run.ROOT)
+    done = subprocess.run([sys.executable, "-c", code], check=False, cwd=run.ROOT)
     assert done.returncode == -signal.SIGALRM
 
 

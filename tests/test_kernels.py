@@ -14,7 +14,17 @@ LEVELS = _core.isa_levels()
 # (rows of A, rows of B, columns)
 SHAPES = [(1, 1, 1), (1, 33, 5), (33, 1, 3), (33, 34, 17), (130, 70, 64), (12, 32, 1), (5, 7, 1000)]
 
-each_kernel = pytest.mark.parametrize("case", cases.KERNELS, ids=cases.name_of)
+# values alone can be tested where the solver could not certify: these need not be semidefinite
+KERNELS = [
+    *cases.KERNELS,
+    ("sigmoid", {"gamma": 2.0, "coef0": -0.7}),
+    ("poly", {"gamma": 1.3, "degree": 5, "coef0": -0.5}),
+    ("poly", {"gamma": 1.3, "degree": 1, "coef0": -0.5}),
+    ("poly", {"gamma": 1.3, "degree": 0, "coef0": 0.0}),
+    ("rbf", {"gamma": 0.0}),
+    ("rbf", {"gamma": 40.0}),
+]
+each_kernel = pytest.mark.parametrize("case", KERNELS, ids=cases.name_of)
 
 
 def random_rows(n, d, dtype, seed=0, density=0.6):
@@ -78,7 +88,7 @@ def test_tile(case, level, precision, shape):
 
 
 @each_kernel
-@pytest.mark.parametrize("layouts", itertools.product(LAYOUTS, LAYOUTS), ids="-".join)
+@pytest.mark.parametrize("layouts", list(itertools.product(LAYOUTS, LAYOUTS)), ids="-".join)
 def test_tile_of_every_layout(case, layouts):
     """Dense and CSR rows of either type meet in every combination, on every machine level."""
     for types in itertools.product(cases.DTYPES, cases.DTYPES):

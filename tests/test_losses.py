@@ -38,6 +38,11 @@ def assert_close(actual, expected, scale, factor):
     assert worst <= factor, f"off by {worst:.1e} of the size of the terms"
 
 
+def sizes(loss, y, beta, *terms):
+    """Sum of the sizes of all that is added up, so that errors count against it."""
+    return np.abs(beta) * (np.abs(y) + loss.epsilon) + sum(np.abs(t) for t in terms) + 1e-290
+
+
 @pytest.fixture(params=cases.LOSSES, ids=cases.name_of)
 def case(request):
     return request.param
@@ -63,7 +68,7 @@ def test_value(terms):
 def test_conjugate(terms):
     naive, core, y, C, beta, _, _ = terms
     expected = naive.h(y, C, beta)
-    assert_close(core.conjugate(y, C, beta), expected, np.abs(expected) + np.abs(y * beta), 1e-12)
+    assert_close(core.conjugate(y, C, beta), expected, sizes(naive, y, beta, expected), 1e-12)
 
 
 def test_conjugate_is_a_supremum(terms):
@@ -111,7 +116,7 @@ def test_step_beats_brute_force(terms):
     for x in (moved, brute):
         scale = scale + k * (x - beta) ** 2 + np.abs(f) * (np.abs(x) + np.abs(beta))
         scale = scale + np.abs(naive.h(y, C, x)) + np.abs(y * x)
-    scale = np.maximum(scale, 1e-290)
+    scale = np.maximum(scale, 1e-280)  # below, the open box ends at the smallest alpha stored
     assert np.all(objective(moved) <= objective(brute) + 1e-13 * scale)
 
 
@@ -121,7 +126,7 @@ def test_gap_terms(terms):
     gap = core.gap(y, C, beta, f)
     assert np.all(gap >= 0)
     parts = core.value(y, C, f), core.conjugate(y, C, beta), beta * f
-    scale = sum(np.abs(part) for part in parts) + np.abs(beta) + 1e-290
+    scale = sizes(naive, y, beta, *parts) + 1e-3 * C * (1 + np.abs(y) + np.abs(f))
     assert_close(gap, sum(parts), scale, 1e-12)
     assert_close(gap, naive.gap(y, C, beta, f), scale, 1e-12)
 
@@ -134,6 +139,7 @@ def test_gap_vanishes_at_the_slope(terms):
     assert np.all(core.gap(y, C, beta, f) <= 1e-14 * scale)
 
 
+@pytest.mark.skipif(np.finfo(np.longdouble).eps > 1e-18, reason="needs extended precision")
 def test_gap_keeps_its_digits_near_the_optimum(case):
     """A gap far below rounding of its terms is still right: no cancellation in the core's form."""
     naive, core = cases.oracle_loss(case), build.core_loss(case)

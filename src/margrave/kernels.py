@@ -84,6 +84,28 @@ class Kernel:
             self.name, gamma=self.gamma, degree=self.degree, coef0=self.coef0, offset=offset
         )
 
+    def evaluate(self, A: Any, B: Any) -> NDArray[np.float64]:
+        """Call a callable kernel and check what it returns."""
+        if not callable(self.name):
+            raise TypeError(f"the kernel {self.name!r} is evaluated by the compiled core")
+        values = np.ascontiguousarray(self.name(A, B), dtype=np.float64)
+        if values.shape != (A.shape[0], B.shape[0]):
+            raise ValueError(
+                f"the kernel function returned shape {values.shape}, expected"
+                f" {(A.shape[0], B.shape[0])}"
+            )
+        if not np.isfinite(values).all():
+            raise ValueError("the kernel function returned NaN or infinite values")
+        return values
+
+
+def core_rows(X: Any) -> _core.Rows:
+    """View the rows of a dense or CSR matrix for the compiled core, without a copy."""
+    if sparse.issparse(X):
+        indptr = np.ascontiguousarray(X.indptr, dtype=np.int64)
+        return _core.Rows.csr(X.data, X.indices, indptr, X.shape[1])
+    return _core.Rows.dense(X)
+
 
 def resolve_kernel(
     kernel: str | Callable[[Any, Any], Any],
@@ -129,15 +151,15 @@ def weighted_variance(X: Any, weight: NDArray[np.float64] | None = None) -> floa
     total = d * math.fsum(rows)
     if not total > 0.0:
         return 0.0
-    mean = math.fsum(np.sum(w * x) for w, x in _entries(X, rows)) / total
-    spread = math.fsum(np.sum(w * (x - mean) ** 2) for w, x in _entries(X, rows))
+    mean = math.fsum(float(np.sum(w * x)) for w, x in _entries(X, rows)) / total
+    spread = math.fsum(float(np.sum(w * (x - mean) ** 2)) for w, x in _entries(X, rows))
     if sparse.issparse(X):
         spread += (total - float(rows @ np.diff(X.indptr))) * mean**2
-    return spread / total
+    return float(spread / total)
 
 
 def _entries(X: Any, weight: NDArray[np.float64]) -> Iterator[tuple[Any, Any]]:
-    """Yield (weights, stored entries of X in float64) for blocks of rows, ready to be multiplied."""
+    """Yield (weights, stored entries of X in float64) that multiply, for blocks of rows."""
     n = X.shape[0]
     size = X.nnz if sparse.issparse(X) else X.size
     step = max(1, n * _CHUNK // max(size, 1))

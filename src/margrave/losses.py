@@ -1,8 +1,8 @@
 """Losses: what a row pays, described by name and numbers.
 
-A loss enters the dual through h_i(beta) = C_i loss_i*(-beta / C_i). The arithmetic (value, conjugate,
-box, one-variable step, gap term) is compiled once for every loss in ``cpp/loss.hpp``; here a loss is a
-small value that travels through Python, pickles, and names its compiled twin.
+A loss enters the dual through h_i(beta) = C_i loss_i*(-beta / C_i). The arithmetic (value,
+conjugate, box, one-variable step, gap term) is compiled once for every loss in ``cpp/loss.hpp``;
+here a loss is a small value that travels through Python, pickles, and names its compiled twin.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Loss:
     theta : float, default=0.0
         Half width of the band of margins that cost nothing (margin distribution), in [0, 1).
     upsilon : float, default=0.0
-        Price of a too large margin over that of a too small one (margin distribution), positive.
+        Price of a too large margin over that of a too small one (margin distribution), >= 0.
 
     Examples
     --------
@@ -50,11 +50,9 @@ class Loss:
             raise ValueError(f"epsilon must be a number >= 0, got {self.epsilon!r}")
         if "theta" in used and not 0.0 <= self.theta < 1.0:
             raise ValueError(f"theta must be in [0, 1), got {self.theta!r}")
-        if "upsilon" in used and not 0.0 < self.upsilon < math.inf:
-            raise ValueError(f"upsilon must be a number > 0, got {self.upsilon!r}")
+        if "upsilon" in used and not 0.0 <= self.upsilon < math.inf:
+            raise ValueError(f"upsilon must be a number >= 0, got {self.upsilon!r}")
 
     def core(self) -> _core.Loss:
         """Return the compiled loss."""
-        return _core.Loss(
-            self.name, epsilon=self.epsilon, theta=self.theta, upsilon=self.upsilon
-        )
+        return _core.Loss(self.name, epsilon=self.epsilon, theta=self.theta, upsilon=self.upsilon)

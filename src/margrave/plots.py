@@ -1,7 +1,7 @@
 """Pictures of fitted estimators: margins, decision boundaries, convergence.
 
-Each function draws on given Axes or on new ones and returns them. matplotlib is imported only here and
-only when a picture is asked for: ``pip install margrave[plots]``.
+Each function draws on given Axes or on new ones and returns them. matplotlib is imported only here
+and only when a picture is asked for: ``pip install margrave[plots]``.
 """
 
 from __future__ import annotations
@@ -66,17 +66,22 @@ def margin_distribution(
         label = f"{name}: {100 * wrong:.1f} % below zero"
         ax.stairs(share, bins, fill=True, color=colour, alpha=0.25)
         ax.stairs(share, bins, color=colour, lw=1.6, label=label)
-    for place, style in ((0.0, "-"), (1.0, "--")):
+    marks = [(0.0, "-", "wrong", "right", -6.0)]
+    if all(len(model.classes_) == 2 for model in models):  # votes know no margin of one
+        marks.append((1.0, "--", "margin 1", "left", 6.0))
+    for place, style, text, side, shift in marks:
         ax.axvline(place, color=_INK, lw=1.0, ls=style, zorder=1)
-    note = {"xycoords": ax.get_xaxis_transform(), "textcoords": "offset points", "color": _INK}
-    ax.annotate("wrong", (0.0, 0.97), xytext=(-6, 0), ha="right", va="top", fontsize=9, **note)
-    ax.annotate("margin 1", (1.0, 0.97), xytext=(6, 0), ha="left", va="top", fontsize=9, **note)
+        ax.annotate(
+            text, (place, 0.97), xycoords=ax.get_xaxis_transform(), xytext=(shift, 0.0),
+            textcoords="offset points", ha=side, va="top", fontsize=9, color=_INK,
+        )  # fmt: skip
     ax.set_xlim(low, high)
     ax.set_ylim(0.0, ax.get_ylim()[1] * 1.05)
     ax.set_xlabel("margin")
     ax.set_ylabel("share of rows (%)")
-    ax.set_title("Margin distribution", loc="left", fontweight="bold", color=_INK)
-    ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(0.0, 0.92))
+    room = 14.0 + 16.0 * ((len(models) + 1) // 2)  # for the legend between title and picture
+    ax.set_title("Margin distribution", loc="left", fontweight="bold", color=_INK, pad=room)
+    ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(-0.01, 1.0), ncols=2, borderpad=0.0)
     return _polish(ax)
 
 
@@ -85,8 +90,8 @@ def decision_boundary(
 ) -> Axes:
     """Draw the decision boundary of a classifier of two features, with some of the rows.
 
-    With two classes the shade is the score, the solid line its zero and the dashed lines the margins
-    +-1; with more classes each region has the colour of its class.
+    With two classes the shade is the score, the solid line its zero and the dashed lines the
+    margins +-1; with more classes each region has the colour of its class.
 
     Parameters
     ----------
@@ -122,7 +127,13 @@ def decision_boundary(
     for label, colour in zip(classes, colours, strict=True):
         rows = shown[y[shown] == label]
         ax.scatter(
-            *X[rows].T, s=9, color=colour, edgecolor="white", linewidth=0.3, label=str(label)
+            X[rows, 0],
+            X[rows, 1],
+            s=9,
+            color=colour,
+            edgecolor="white",
+            linewidth=0.3,
+            label=str(label),
         )
     names = from_names or [str(n) for n in getattr(estimator, "feature_names_in_", ())]
     ax.set_xlabel(names[0] if names else "feature 1")
@@ -159,7 +170,7 @@ def convergence(
         _, axes = _pyplot().subplots(1, 2, figsize=(10.0, 4.0), layout="constrained")
     above, below = axes
     for name, model, colour in zip(names, models, _palette(len(models)), strict=True):
-        # several binary problems follow each other in one history: one line for each
+        # several binary problems share one history: one line for each
         for number, part in enumerate(_runs(model.history_)):
             seconds, objective, gap = (
                 [record[key] for record in part] for key in ("seconds", "objective", "gap")
@@ -196,9 +207,10 @@ def margins(estimator: Any, X: Any, y: Any) -> NDArray[np.float64]:
     if scores.shape[1] != len(classes):
         raise ValueError("margins need one score per class: set decision_function_shape='ovr'")
     rows = np.arange(len(y))
-    mine = scores[rows, own]
+    mine: NDArray[np.float64] = scores[rows, own]
     scores[rows, own] = -np.inf
-    return mine - scores.max(axis=1)
+    mine -= scores.max(axis=1)
+    return mine
 
 
 # --- helpers -------------------------------------------------------------------------------------
@@ -212,13 +224,15 @@ def _pyplot() -> Any:
     return pyplot
 
 
-def _axes(ax: Any) -> Any:
+def _axes(ax: Axes | None) -> Axes:
     if ax is None:
-        _, ax = _pyplot().subplots(figsize=(7.0, 4.6), layout="constrained")
+        new: Axes
+        _, new = _pyplot().subplots(figsize=(7.0, 4.6), layout="constrained")
+        return new
     return ax
 
 
-def _polish(ax: Any) -> Any:
+def _polish(ax: Axes) -> Axes:
     """Less ink: no box, thin grey ticks."""
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
@@ -270,9 +284,10 @@ def _shade_scores(ax: Any, xs: Any, ys: Any, scores: Any, colours: list[str]) ->
 
     shades = LinearSegmentedColormap.from_list("scores", [colours[0], "#ffffff", colours[1]])
     Z = scores.reshape(len(ys), len(xs))
-    ax.contourf(
-        xs, ys, np.clip(Z, -2.0, 2.0), levels=np.linspace(-2.0, 2.0, 25), cmap=shades, alpha=0.55
-    )
+    ax.imshow(
+        Z, cmap=shades, vmin=-2.0, vmax=2.0, alpha=0.6, origin="lower", aspect="auto",
+        extent=(xs[0], xs[-1], ys[0], ys[-1]), interpolation="bilinear",
+    )  # fmt: skip
     ax.contour(
         xs, ys, Z, levels=[-1.0, 0.0, 1.0], colors=_INK, linestyles=["--", "-", "--"],
         linewidths=[0.8, 1.8, 0.8],
@@ -292,10 +307,14 @@ def _shade_classes(ax: Any, xs: Any, ys: Any, labels: Any, classes: Any, colours
 
 
 def _runs(history: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Cut a history where the count of rounds starts again."""
+    """Split a history by problem: by its place, and where the count of rounds starts again."""
     runs: list[list[dict[str, Any]]] = []
+    current: dict[str, list[dict[str, Any]]] = {}
     for record in history:
-        if not runs or record["round"] <= runs[-1][-1]["round"]:
-            runs.append([])
-        runs[-1].append(record)
+        place = record.get("where", "")
+        run = current.get(place)
+        if run is None or record["round"] <= run[-1]["round"]:
+            run = current[place] = []
+            runs.append(run)
+        run.append(record)
     return runs

@@ -1,7 +1,7 @@
 """Progress of a fit: objective, gap and seconds of every round, and the word to stop.
 
-A solver calls :meth:`Progress.report` once a round and stops when it returns True. Everything a user
-sees of a running fit (history, callbacks, progress bar, log lines) comes from that one call.
+A solver calls :meth:`Progress.report` once a round and stops when it returns True. Everything a
+user sees of a running fit (history, callbacks, progress bar, log lines) comes from that one call.
 """
 
 from __future__ import annotations
@@ -126,6 +126,7 @@ class Progress:
         gap: float,
         support: int,
         where: str = "",
+        certified: bool = True,
         **extra: Any,
     ) -> bool:
         """Record one round; True means stop.
@@ -140,6 +141,8 @@ class Progress:
             Number of nonzero dual variables.
         where : str
             Place in the strategy, for people: "problem 2 of 3", "level 1".
+        certified : bool
+            Whether `gap` is a certificate; a running figure never ends a problem as converged.
         **extra
             Whatever else the solver wants in the history. ``round=r`` replaces the count of
             reports by the solver's own count of rounds.
@@ -159,20 +162,25 @@ class Progress:
             record["where"] = where
         record.update(extra)
         self.history.append(record)
-        self._ended = self._decide(record)
+        self._ended = self._decide(record, certified)
         return self._ended
 
-    def _decide(self, record: Record) -> bool:
+    @property
+    def is_over(self) -> bool:
+        """Whether every problem has to end: time limit, callback or Ctrl-C."""
+        return self.stop_reason in _FINAL
+
+    def _decide(self, record: Record, certified: bool) -> bool:
         asked = False
         try:
             self._display.show(record)
             asked = self._call_back(record)
         except KeyboardInterrupt:  # the model is worth more than the place where Ctrl-C struck
             self.interrupt()
-        if self.stop_reason in _FINAL:
+        if self.is_over:
             return True
         reason = None
-        if record["gap"] <= self.tol:
+        if certified and record["gap"] <= self.tol:
             reason = "converged"
         elif asked:
             reason = "callback"

@@ -1,8 +1,8 @@
 """What every kernel machine shares: parameters, rows, the way through a solver, certificates.
 
-An estimator turns its input into :class:`~margrave.problem.Problem` objects, hands them to `_solve`,
-packs the solutions into fitted attributes, and ends with `_conclude`, which warns or raises only when
-everything is stored: neither a missed tolerance nor Ctrl-C loses the model.
+An estimator turns its input into :class:`~margrave.problem.Problem` objects, hands them to
+`_solve`, packs the solutions into fitted attributes, and ends with `_conclude`, which warns or
+raises only when everything is stored: neither a missed tolerance nor Ctrl-C loses the model.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ _ADVICE = {
     " enough",
     "callback": "a callback asked to stop",
     "interrupted": "it was interrupted",
+    "indefinite": "the kernel is not positive semidefinite on these rows, so that no optimum can be"
+    " certified; the model is a descent's end, use it with care or choose another kernel",
     None: "the solver could make no further progress in double precision; scale the features,"
     " lower C, or raise tol",
 }
@@ -164,6 +166,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
                 f"{type(self).__name__} keeps the model reached so far, with gap {self.gap_:.2g}"
             )
         if not self.converged_:
+            if not np.isfinite(self.gap_):
+                reason = "indefinite"
             advice = _ADVICE[None if reason == "converged" else reason]
             warnings.warn(
                 f"{type(self).__name__} stopped at a relative duality gap of {self.gap_:.2g},"
@@ -180,8 +184,6 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         """Scores sum_j coef_j k(x, point_j) + intercept, one column per column of coef."""
         if coef.shape[0] == 0:
             return np.tile(intercept, (X.shape[0], 1))
-        if not self._kernel.is_precomputed and sparse.issparse(X) != sparse.issparse(points):
-            X, points = sparse.csr_array(X), sparse.csr_array(points)
         model = Expansion(points, coef, self._kernel, intercept, precision or self._precision)
         scores: Floats = model.scores(
             X, threads=thread_count(self.n_jobs), memory=parse_bytes(self.memory_limit)
@@ -196,7 +198,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
 
 
 def canonical(X: Any) -> Any:
-    """Return X with the entries of a sparse row sorted and unique; copies only where they are not."""
+    """Return X with the entries of sparse rows sorted and unique; a copy only if they are not."""
     if sparse.issparse(X) and not X.has_canonical_format:
         X = X.copy()
         X.sum_duplicates()

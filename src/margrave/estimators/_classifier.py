@@ -50,7 +50,7 @@ class Task:
     rows: Rows  # row of X behind each row of the task
     labels: Rows  # number of the class of each row
     starts: Rows  # block boundaries
-    blocks: list[tuple[int, int] | None]  # of each problem; None: all rows
+    blocks: list[Any]  # the pair of blocks of each problem; None: all rows
     members: list[Any]  # index of the rows of each problem
     signs: list[Floats]  # +-1 for the rows of each problem
     C: Floats
@@ -138,11 +138,11 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
 
         k = len(classes)
         scheme = "binary" if k == 2 else self.multi_class
-        starts, everything = np.array([0, len(rows)]), slice(None)
+        starts, everything = np.array([0, len(rows)], dtype=np.int64), slice(None)
         if scheme == "ovo":
             order = np.argsort(labels, kind="stable")
             rows, labels, C = rows[order], labels[order], C[order]
-            starts = np.searchsorted(labels, np.arange(k + 1))
+            starts = np.searchsorted(labels, np.arange(k + 1)).astype(np.int64)
             blocks: list[Any] = list(combinations(range(k), 2))
             members: list[Any] = [
                 np.r_[starts[i] : starts[i + 1], starts[j] : starts[j + 1]] for i, j in blocks
@@ -152,9 +152,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
             positive = [labels == c for c in (range(k) if scheme == "ovr" else [1])]
             blocks, members = [None] * len(positive), [everything] * len(positive)
         signs = [np.where(mask, 1.0, -1.0) for mask in positive]
-        return Task(
-            scheme, classes, factor, rows, labels, starts.astype(np.int64), blocks, members, signs, C
-        )
+        return Task(scheme, classes, factor, rows, labels, starts, blocks, members, signs, C)
 
     def _pack(self, X: Any, task: Task, solutions: Sequence[Solution]) -> None:
         """Store the solutions as fitted attributes in scikit-learn's layout."""
@@ -167,7 +165,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
         if task.scheme == "ovo":
             dual = np.zeros((len(task.classes) - 1, len(at)))
             blocks = _class_blocks(counts)
-            for (i, j), solution in zip(combinations(range(len(counts)), 2), solutions, strict=True):
+            for (i, j), solution in zip(task.blocks, solutions, strict=True):
                 size = task.starts[i + 1] - task.starts[i]
                 dual[j - 1, blocks[i]] = solution.beta[:size][at[blocks[i]] - task.starts[i]]
                 dual[i, blocks[j]] = solution.beta[size:][at[blocks[j]] - task.starts[j]]
@@ -192,7 +190,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
 
     @property
     def _dual(self) -> Floats:
-        coef = self.dual_coef_
+        coef: Any = self.dual_coef_
         return np.asarray(coef.toarray() if sparse.issparse(coef) else coef, dtype=np.float64)
 
     def _coefficients(self) -> list[Floats]:
@@ -358,9 +356,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
             members, b = task.members[p], float(self.intercept_[p])
             scores = decisions[task.rows[members], p] - b
             gaps.append(
-                relative_gap(
-                    loss, self.intercept, task.signs[p], task.C[members], beta, scores, b
-                )
+                relative_gap(loss, self.intercept, task.signs[p], task.C[members], beta, scores, b)
             )
         return float(max(gaps))
 

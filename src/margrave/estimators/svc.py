@@ -59,8 +59,9 @@ class SVC(KernelClassifier):
     engine : None
         Where to solve: None is this machine's threads.
     tol : float, default=1e-3
-        Relative duality gap (P + D) / max(\|P\|, \|D\|) at which the fit stops. This is not LIBSVM's
-        tolerance on the optimality conditions: it bounds how far the objective is from its optimum.
+        Relative duality gap (P + D) / max(\|P\|, \|D\|) at which the fit stops. This is not
+        LIBSVM's tolerance on the optimality conditions: it bounds how far the objective is from
+        its optimum.
     max_iter : int, default=-1
         Rounds per binary problem; -1 for no limit.
     time_limit : float, default=None
@@ -122,8 +123,8 @@ class SVC(KernelClassifier):
 
     Notes
     -----
-    scikit-learn's `cache_size`, `shrinking` and `probability` have no place here: see `memory_limit`,
-    nothing at all (rows are dropped and picked up again automatically), and
+    scikit-learn's `cache_size`, `shrinking` and `probability` have no place here. In their stead:
+    `memory_limit`, nothing at all (rows are handled automatically), and
     :class:`sklearn.calibration.CalibratedClassifierCV`.
 
     Examples

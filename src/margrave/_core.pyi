@@ -1,0 +1,102 @@
+"""Types of the compiled core."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+KERNELS: dict[str, tuple[str, ...]]
+LOSSES: dict[str, tuple[str, ...]]
+
+class Rows:
+    @staticmethod
+    def dense(array: NDArray[Any]) -> Rows: ...
+    @staticmethod
+    def csr(
+        data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[np.int64], n_columns: int
+    ) -> Rows: ...
+    @property
+    def n_rows(self) -> int: ...
+    @property
+    def n_columns(self) -> int: ...
+
+class Kernel:
+    def __init__(
+        self,
+        name: str,
+        gamma: float = 1.0,
+        degree: int = 3,
+        coef0: float = 0.0,
+        offset: float = 0.0,
+    ) -> None: ...
+    @property
+    def name(self) -> str: ...
+
+class Loss:
+    def __init__(
+        self, name: str, epsilon: float = 0.0, theta: float = 0.0, upsilon: float = 0.0
+    ) -> None: ...
+    def value(self, y: Floats, C: Floats, f: Floats) -> Floats: ...
+    def conjugate(self, y: Floats, C: Floats, beta: Floats) -> Floats: ...
+    def box(self, y: Floats, C: Floats) -> tuple[Floats, Floats]: ...
+    def step(self, y: Floats, C: Floats, beta: Floats, f: Floats, k: Floats) -> Floats: ...
+    def gap(self, y: Floats, C: Floats, beta: Floats, f: Floats) -> Floats: ...
+
+class KernelRows:
+    def __init__(
+        self,
+        rows: Rows,
+        kernel: Kernel | None,
+        fetch: Callable[[NDArray[np.int64], NDArray[np.int64]], Floats] | None,
+        offset: float,
+        starts: list[int],
+        dtype: str,
+        memory: int,
+        threads: int,
+        isa: str = "",
+    ) -> None: ...
+    @property
+    def cached_bytes(self) -> int: ...
+
+class WorkingSet:
+    def __init__(
+        self,
+        kernel_rows: KernelRows,
+        blocks: list[int],
+        loss: Loss,
+        pairs: bool,
+        y: Floats,
+        C: Floats,
+        start: Floats | None,
+        size: int,
+    ) -> None: ...
+    def advance(
+        self, target: float, max_rounds: int, seconds: float, time_left: float
+    ) -> tuple[str, list[dict[str, Any]]]: ...
+    def certify(self, time_left: float) -> dict[str, Any] | None: ...
+    def figures(self) -> dict[str, Any]: ...
+    @property
+    def rounds(self) -> int: ...
+    @property
+    def interrupted(self) -> bool: ...
+    @property
+    def beta(self) -> Floats: ...
+    @property
+    def scores(self) -> Floats: ...
+
+def isa_levels() -> list[str]: ...
+def tile(
+    kernel: Kernel, A: Rows, B: Rows, dtype: str = "float64", threads: int = 1, isa: str = ""
+) -> NDArray[Any]: ...
+def scores(
+    kernel: Kernel,
+    X: Rows,
+    points: Rows,
+    coef: Floats,
+    dtype: str = "float64",
+    threads: int = 1,
+    isa: str = "",
+) -> Floats: ...

@@ -1,0 +1,462 @@
+"""Extreme parameters, budgets and interruptions: a certified answer, or an honest word that it is not."""
+
+import json
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import warnings
+
+import numpy as np
+import oracle
+import pytest
+from data import load
+from margrave import SVC
+from sklearn.base import clone
+from sklearn.datasets import load_wine, make_classification
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV, cross_val_score
+
+HINGE = {name: oracle.LOSSES[name]() for name in ("hinge", "squared_hinge")}
+
+
+def signs(y):
+    return np.where(y == np.unique(y)[1], 1.0, -1.0)
+
+
+def true_gap(model, X, y, gamma):
+    """Relative gap of a binary rbf model: from its coefficients alone, in plain numpy float64."""
+    X = np.asarray(X, dtype=np.float64)
+    beta = np.zeros(len(y))
+    beta[model.support_] = model.dual_coef_[0]
+    K = oracle.rbf(X, X, gamma=gamma)
+    f, s, b = K @ beta, signs(y), model.intercept_[0]
+    loss = HINGE[model.loss]
+    C = np.full(len(y), float(model.C))
+    low, high = loss.box(s, C)
+    assert np.all(beta >= low) and np.all(beta <= high)
+    if model.intercept == "free":
+        assert abs(beta.sum()) <= 1e-10 * max(np.abs(beta).sum(), 1e-300)
+    norm = beta @ f + (b**2 if model.intercept == "regularized" else 0.0)
+    primal = norm / 2 + loss.value(s, C, f + b).sum()
+    dual = norm / 2 + loss.h(s, C, beta).sum()
+    assert model.objective_ == pytest.approx(primal, rel=1e-6)
+    return (primal + dual) / max(abs(primal), abs(dual))
+
+
+def assert_honest(model, X, y, gamma, caught):
+    """Converged below tol, or warned; either way the gap that is stated is the true one."""
+    gap = true_gap(model, X, y, gamma)
+    assert gap == pytest.approx(model.gap_, rel=1e-3, abs=1e-9)
+    told = [w for w in caught if issubclass(w.category, ConvergenceWarning)]
+    assert model.converged_ == (model.gap_ <= model.tol) == (not told)
+    for warning in told:
+        assert f"{model.gap_:.2g}" in str(warning.message) and "tol=" in str(warning.message)
+
+
+def fit_caught(model, X, y):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(X, y)
+    return caught
+
+
+@pytest.mark.parametrize("C", [1e-6, 1e-3, 1.0, 1e3, 1e6])
+@pytest.mark.parametrize("gamma", [1e-6, 1e-2, 1.0, 1e4])
+@pytest.mark.parametrize("loss", list(HINGE))
+@pytest.mark.parametrize("intercept", ["free", "regularized", None])
+def test_extreme_parameters(C, gamma, loss, intercept):
+    X, y = load("moons200")
+    model = SVC(C=C, gamma=gamma, loss=loss, intercept=intercept, time_limit=20, n_jobs=1)
+    caught = fit_caught(model, X, y)
+    assert_honest(model, X, y, gamma, caught)
+    best = oracle.solve(oracle.rbf(X, X, gamma=gamma), signs(y), C, HINGE[loss], intercept)
+    assert model.objective_ >= best.primal * (1 - 1e-9) - 1e-12
+    assert model.objective_ <= best.primal * (1 + 2 * model.gap_) + 1e-12
+    assert model.converged_, "nothing here is beyond double precision at tol=1e-3"
+
+
+@pytest.mark.parametrize("C", [1.0, 1e6])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("gamma", ["scale", 1e-4])
+def test_unscaled_features(C, dtype, gamma):
+    X, y = load_wine(return_X_y=True)
+    X, y = X[y > 0].astype(dtype), y[y > 0]  # one column is a thousand times the others
+    model = SVC(C=C, gamma=gamma, time_limit=20)
+    caught = fit_caught(model, X, y)
+    number = 1 / (X.shape[1] * X.astype(float).var()) if gamma == "scale" else gamma
+    assert_honest(model, X, y, number, caught)
+    assert model.converged_
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1e8])
+def test_units_do_not_matter(scale):
+    """gamma="scale" makes the fit independent of the unit of X, as far as floats reach."""
+    X, y = load("moons200")
+    reference, model = SVC(tol=1e-8).fit(X, y), SVC(tol=1e-8).fit(X * scale, y)
+    assert model.objective_ == pytest.approx(reference.objective_, rel=1e-6)
+    np.testing.assert_allclose(
+        model.decision_function(X * scale), reference.decision_function(X), atol=1e-3
+    )
+
+
+@pytest.mark.parametrize("C", [1e-3, 1.0, 1e6])
+@pytest.mark.parametrize("intercept", ["free", "regularized", None])
+@pytest.mark.parametrize("loss", list(HINGE))
+def test_duplicates_with_opposite_labels(C, intercept, loss):
+    """Every row occurs with both labels: pairs without curvature, and an optimum at f = 0."""
+    X, _ = load("moons200")
+    X, y = np.r_[X, X], np.r_[np.zeros(200), np.ones(200)]
+    model = SVC(C=C, gamma=1.0, loss=loss, intercept=intercept, tol=1e-6)
+    caught = fit_caught(model, X, y)
+    assert_honest(model, X, y, 1.0, caught)
+    assert model.converged_
+    assert model.objective_ == pytest.approx(400 * C, rel=1e-5)
+    np.testing.assert_allclose(model.decision_function(X), 0.0, atol=0.05)
+
+
+def test_some_duplicates_with_opposite_labels():
+    X, y = load("moons200")
+    X, y = np.r_[X, X[::4]], np.r_[y, -y[::4]]
+    for C in (1.0, 1e5):
+        model = SVC(C=C, gamma=1.0, time_limit=20)
+        assert_honest(model, X, y, 1.0, fit_caught(model, X, y))
+        assert model.converged_
+
+
+def test_identical_rows():
+    X, y = np.ones((30, 2)), np.r_[np.zeros(10), np.ones(20)]
+    model = SVC(gamma="scale").fit(X, y)  # no variance: gamma = 1
+    assert model.converged_ and np.all(model.predict(X) == 1)
+    assert model.objective_ == pytest.approx(20.0, rel=1e-3)
+
+
+@pytest.mark.parametrize("kernel", ["linear", "poly", "sigmoid", "laplacian"])
+@pytest.mark.parametrize("C", [1e-6, 1.0, 1e6])
+def test_other_kernels_under_extreme_weights(kernel, C):
+    X, y = load("moons200")
+    model = SVC(C=C, kernel=kernel, gamma=0.5, coef0=0.0, time_limit=5, n_jobs=1)
+    caught = fit_caught(model, X, y)
+    told = [w for w in caught if issubclass(w.category, ConvergenceWarning)]
+    assert model.converged_ == (not told)
+    if kernel == "sigmoid":  # indefinite: it may only claim what certify finds, too
+        if model.converged_:
+            assert model.certify(X, y) <= model.tol * 1.001
+        return
+    parameters = {"linear": {}, "poly": {"degree": 3, "coef0": 0.0, "gamma": 0.5}}
+    K = oracle.KERNELS[kernel](X, X, **parameters.get(kernel, {"gamma": 0.5}))
+    best = oracle.solve(K, signs(y), C, HINGE["hinge"], "free")
+    assert best.primal * (1 - 1e-9) <= model.objective_
+    assert model.objective_ <= best.primal * (1 + 2 * model.gap_)
+    assert model.converged_
+
+
+# --- budgets ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def slow():
+    """A problem that takes many rounds: noisy labels, narrow kernel, large C."""
+    X, y = make_classification(
+        6000, 10, n_informative=6, flip_y=0.2, class_sep=0.5, random_state=0
+    )
+    return X, y, {"C": 1e4, "gamma": 0.3, "tol": 1e-8}
+
+
+def test_time_limit(slow):
+    X, y, parameters = slow
+    begin = time.perf_counter()
+    with pytest.warns(ConvergenceWarning, match=r"time_limit=0.3 s was reached.*raise time_limit"):
+        model = SVC(time_limit=0.3, **parameters).fit(X, y)
+    assert time.perf_counter() - begin < 2.0
+    assert not model.converged_ and 1e-8 < model.gap_ < np.inf
+    assert model.certify(X, y) == pytest.approx(model.gap_, rel=1e-6)
+    assert model.predict(X).shape == y.shape
+
+
+def test_max_iter(slow):
+    X, y, parameters = slow
+    with pytest.warns(ConvergenceWarning, match="max_iter=3 was reached.*raise max_iter") as told:
+        model = SVC(max_iter=3, **parameters).fit(X[:1500], y[:1500])
+    assert model.n_iter_ <= 3 and len(model.history_) <= 4 and not model.converged_
+    assert f"{model.gap_:.2g}" in str(told[0].message)
+    assert model.certify(X[:1500], y[:1500]) == pytest.approx(model.gap_, rel=1e-6)
+
+
+def test_callbacks_see_the_history_and_can_stop(slow):
+    X, y, parameters = slow
+    seen = []
+
+    def stop(record):
+        seen.append(record)
+        return len(seen) == 2
+
+    with pytest.warns(ConvergenceWarning, match="a callback asked to stop"):
+        model = SVC(callbacks=[lambda record: None, stop], **parameters).fit(X[:1500], y[:1500])
+    assert seen == model.history_ and len(seen) == 2
+    assert {"round", "seconds", "objective", "gap", "support"} <= set(seen[0])
+    assert seen[-1]["gap"] == pytest.approx(model.gap_, rel=1e-6)
+    assert model.certify(X[:1500], y[:1500]) == pytest.approx(model.gap_, rel=1e-6)
+
+
+def test_history_of_several_problems():
+    X, y = load_wine(return_X_y=True)
+    model = SVC().fit(X / X.std(axis=0), y)
+    assert len(model.objectives_) == len(model.gaps_) == 3
+    assert model.objective_ == pytest.approx(model.objectives_.sum())
+    assert model.gap_ == model.gaps_.max()
+    seconds = [record["seconds"] for record in model.history_]
+    assert seconds == sorted(seconds) and seconds[0] >= 0
+
+
+def test_warm_start(slow, caplog):
+    X, y = load("moons")
+    model = SVC(warm_start=True, tol=1e-8).fit(X, y)
+    cold = model.n_iter_
+    model.fit(X, y)
+    assert model.n_iter_ == 0 and model.converged_
+    model.set_params(C=1.2).fit(X, y)
+    assert 0 < model.n_iter_ and model.converged_
+    fresh = SVC(C=1.2, tol=1e-8).fit(X, y)
+    assert model.objective_ == pytest.approx(fresh.objective_, rel=2e-8)
+    model.set_params(C=1.0).fit(X[:300], y[:300])  # another number of rows
+    assert any("starting cold" in message for message in caplog.messages)
+    assert cold > 0 and model.converged_
+
+
+def run_child(code, timeout=60, **variables):
+    """Run code in a fresh interpreter; returns what it printed as JSON."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env={**os.environ, **variables},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+INTERRUPTED = """
+    import json, os, signal, threading, time
+    import numpy as np
+    from margrave import SVC
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((20_000, 20)).astype(np.float32)
+    y = rng.random(20_000) < 0.5
+    sent = []
+    def later():
+        time.sleep(1.0)
+        sent.append(time.perf_counter())
+        os.kill(os.getpid(), signal.SIGINT)
+    model = SVC(C=1e4, gamma=0.05, tol=1e-8, n_jobs=%d)
+    threading.Thread(target=later, daemon=True).start()
+    interrupted = False
+    try:
+        model.fit(X, y)
+    except KeyboardInterrupt as error:
+        interrupted, message = True, str(error)
+    seconds = time.perf_counter() - sent[0]
+    print(json.dumps(dict(
+        interrupted=interrupted, seconds=seconds, gap=model.gap_, converged=model.converged_,
+        certified=model.certify(X, y), support=len(model.support_), message=message,
+        predictions=len(model.predict(X[:50])),
+    )))
+"""
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_interrupt(threads):
+    found = run_child(INTERRUPTED % threads)
+    assert found["interrupted"] and found["seconds"] < 1.0
+    assert not found["converged"] and found["support"] > 0 and found["predictions"] == 50
+    assert 1e-8 < found["gap"] == pytest.approx(found["certified"], rel=1e-6)
+    assert "keeps the model" in found["message"]
+
+
+# --- memory ----------------------------------------------------------------------------------
+
+PEAK = """
+    import json, resource
+    import numpy as np
+    from margrave import SVC
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((12_000, 8)).astype(np.float32)
+    y = X[:, 0] * X[:, 1] > 0.3 * rng.standard_normal(12_000)
+    SVC().fit(X[:500], y[:500]).predict(X[:500])  # libraries and thread stacks are there
+    def peak():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    before = peak()
+    model = SVC(C=10.0, gamma=0.5, memory_limit=%r).fit(X, y)
+    fitted = peak() - before
+    model.decision_function(X)
+    print(json.dumps(dict(fit=fitted, all=peak() - before, gap=model.gap_, support=len(model.support_))))
+"""
+
+
+@pytest.mark.parametrize("limit", ["16MiB", "64MiB"])
+def test_memory_limit(limit):
+    """Cache and buffers stay within the limit; the whole kernel would take 576 MB here."""
+    found = run_child(PEAK % limit)
+    budget = int(limit[:-3]) << 20
+    slack = 12 << 20  # model, history and copies of a few columns of 12,000 rows
+    assert found["gap"] <= 1e-3 and found["support"] > 100
+    assert found["fit"] <= budget + slack
+    assert found["all"] <= budget + slack
+
+
+def test_memory_is_used_where_there_is_some():
+    found = run_child(PEAK % "400MiB")
+    assert found["fit"] <= 412 << 20
+
+
+# --- processes -------------------------------------------------------------------------------
+
+
+def _fit_in_child(queue):
+    X, y = load("moons")
+    queue.put(SVC(n_jobs=2, tol=1e-6).fit(X, y).objective_)
+
+
+def test_fork_after_threads():
+    """The thread pool of the parent does not exist in a forked child: it is made anew."""
+    X, y = load("moons")
+    parent = SVC(n_jobs=2, tol=1e-6).fit(X, y).objective_
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # fork with threads: the point here
+        children = [context.Process(target=_fit_in_child, args=(queue,)) for _ in range(2)]
+        for child in children:
+            child.start()
+    found = [queue.get(timeout=30) for _ in children]
+    for child in children:
+        child.join(timeout=30)
+        assert child.exitcode == 0
+    np.testing.assert_allclose(found, parent, rtol=1e-5)
+    assert SVC(n_jobs=2, tol=1e-6).fit(X, y).objective_ == pytest.approx(parent, rel=1e-6)
+
+
+def test_grid_search_in_processes():
+    X, y = load("moons")
+    grid = {"C": [0.1, 10.0], "gamma": [0.1, 1.0]}
+    alone = GridSearchCV(SVC(), grid, cv=3).fit(X, y)
+    parallel = GridSearchCV(SVC(), grid, cv=3, n_jobs=2).fit(X, y)
+    assert parallel.best_params_ == alone.best_params_
+    for name in ("mean_test_score", "std_test_score"):
+        np.testing.assert_allclose(parallel.cv_results_[name], alone.cv_results_[name])
+    assert cross_val_score(SVC(C=10.0, gamma=1.0), X, y, n_jobs=2).mean() > 0.9
+
+
+def test_threads_of_python():
+    """Fits in several Python threads at once do not disturb each other."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    X, y = load("moons")
+    parameters = [{"C": C, "gamma": g} for C in (0.1, 1.0, 10.0) for g in (0.3, 3.0)]
+
+    def objective(p):
+        return SVC(n_jobs=2, tol=1e-6, **p).fit(X, y).objective_
+
+    serial = [objective(p) for p in parameters]
+    with ThreadPoolExecutor(4) as pool:
+        np.testing.assert_allclose(list(pool.map(objective, parameters * 3)), serial * 3, rtol=2e-6)
+
+
+def test_n_jobs_does_not_change_the_result():
+    X, y = load_wine(return_X_y=True)
+    models = [SVC(n_jobs=n, tol=1e-8).fit(X, y) for n in (1, 2, 3, -1, None)]
+    for model in models[1:]:
+        np.testing.assert_allclose(
+            model.decision_function(X), models[0].decision_function(X), rtol=1e-6, atol=1e-6
+        )
+
+
+def test_interrupt_handler_is_left_as_it_was():
+    before = signal.getsignal(signal.SIGINT)
+    X, y = load("moons")
+    SVC().fit(X, y)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+# --- forms of input --------------------------------------------------------------------------
+
+
+def test_pickle_and_clone():
+    X, y = load("moons")
+    model = SVC(C=3.0, gamma=0.7, kernel="laplacian").fit(X, y)
+    copy = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(copy.decision_function(X), model.decision_function(X))
+    assert copy.gap_ == model.gap_ and copy.history_ == model.history_
+    fresh = clone(model)
+    assert fresh.get_params() == model.get_params() and not hasattr(fresh, "support_")
+    np.testing.assert_array_equal(fresh.fit(X, y).dual_coef_, model.dual_coef_)
+
+
+def test_same_input_same_result():
+    X, y = load("moons")
+    first, second = (SVC(n_jobs=2).fit(X, y) for _ in range(2))
+    np.testing.assert_array_equal(first.dual_coef_, second.dual_coef_)
+    assert [r["gap"] for r in first.history_] == [r["gap"] for r in second.history_]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_memory_mapped_read_only_rows(tmp_path, dtype, order):
+    X, y = load("moons")
+    np.save(tmp_path / "X.npy", np.asarray(X, dtype=dtype, order=order))
+    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
+    assert not mapped.flags.writeable
+    model, plain = SVC(tol=1e-8).fit(mapped, y), SVC(tol=1e-8).fit(X.astype(dtype), y)
+    np.testing.assert_allclose(
+        model.decision_function(mapped), plain.decision_function(X.astype(dtype)), atol=1e-4
+    )
+
+
+def test_input_is_not_changed():
+    X, y = (a.copy() for a in load("moons"))
+    weight = np.linspace(0.0, 2.0, len(y))
+    before = X.copy(), y.copy(), weight.copy()
+    SVC().fit(X, y, sample_weight=weight).predict(X)
+    for array, kept in zip((X, y, weight), before, strict=True):
+        np.testing.assert_array_equal(array, kept)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_frames(library):
+    frames = pytest.importorskip(library)
+    X, y = load("moons")
+    frame = frames.DataFrame({"left": X[:, 0], "right": X[:, 1]})
+    labels = frames.Series(np.where(y > 0, "up", "down"))
+    model = SVC().fit(frame, labels)
+    np.testing.assert_array_equal(model.feature_names_in_, ["left", "right"])
+    plain = SVC().fit(X, np.asarray(labels))
+    np.testing.assert_array_equal(model.decision_function(frame), plain.decision_function(X))
+    np.testing.assert_array_equal(model.predict(frame), plain.predict(X))
+    swapped = frame[["right", "left"]]
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(swapped)
+
+
+def test_integers_lists_and_single_precision():
+    X = [[0, 0], [1, 1], [2, 0], [0, 2], [3, 3], [4, 4]]
+    y = ["a", "a", "b", "b", "a", "b"]
+    reference = SVC(gamma=0.5, tol=1e-8).fit(np.array(X, dtype=float), y)
+    for form in (X, np.array(X), np.array(X, dtype=np.float32), np.array(X, dtype=np.int8)):
+        model = SVC(gamma=0.5, tol=1e-8).fit(form, y)
+        np.testing.assert_allclose(
+            model.decision_function(form), reference.decision_function(X), atol=1e-6
+        )
+    half = SVC(gamma=0.5).fit(np.array(X, dtype=np.float32), y)
+    assert half.support_vectors_.dtype == np.float32
+
+
+def test_silence(capfd):
+    X, y = load("moons")
+    SVC(verbose=0).fit(X, y).predict(X)
+    assert capfd.readouterr() == ("", "")
