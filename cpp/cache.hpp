@@ -3,6 +3,7 @@
 #pragma once
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <iterator>
 #include <list>
@@ -98,7 +99,7 @@ class RowCache {
     bool grow(Pool& pool) {
         constexpr std::int64_t huge = 2 << 20;
         const std::int64_t row_bytes = pool.stride * std::int64_t(sizeof(T));
-        const std::int64_t rows = row_bytes * 8 > 32 * huge ? 8 : 32 * huge / row_bytes;
+        const std::int64_t rows = std::clamp<std::int64_t>(32 * huge / row_bytes, 8, 4096);
         const std::int64_t size = (rows * row_bytes + huge - 1) / huge * huge;
         if (bytes_ + size > budget_) {
             for (auto& other : pools_)

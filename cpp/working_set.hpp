@@ -322,7 +322,8 @@ class WorkingSet {
             inner_share_ *= 0.1;
             return Status::running;
         }
-        if (!add_rows(changed, change)) return Status::stopped;
+        if (members_.size() == y.size()) add_from_block(wbeta, before);
+        else if (!add_rows(changed, change)) return Status::stopped;
         for (int s = 0; s < w; ++s)
             if (wbeta[s] != before[s]) beta[members_[s]] = wbeta[s], moved(loss, members_[s]);
         return Status::running;
@@ -438,6 +439,17 @@ class WorkingSet {
             row.push_back(piece);
         }
         return row;
+    }
+
+    // The same where the working set is the whole problem: its block holds all kernel rows.
+    void add_from_block(const std::vector<double>& after, const std::vector<double>& before) {
+        const int w = int(members_.size());
+        std::vector<const T*> rows;
+        std::vector<double> change, delta(w, 0.0);
+        for (int s = 0; s < w; ++s)
+            if (after[s] != before[s]) rows.push_back(block_.data() + s * leading_), change.push_back(after[s] - before[s]);
+        kernel_.isa->template operations<T>().combine(rows.data(), change.data(), int(rows.size()), 0, w, delta.data());
+        for (int s = 0; s < w; ++s) scores[members_[s]] += delta[s];
     }
 
     // scores += sum of change * kernel row; rows that the cache has no room for are used as they are computed.

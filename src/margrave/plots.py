@@ -313,7 +313,7 @@ def _runs(history: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     for record in history:
         place = record.get("where", "")
         run = current.get(place)
-        if run is None or record["round"] <= run[-1]["round"]:
+        if run is None or record["round"] < run[-1]["round"]:
             run = current[place] = []
             runs.append(run)
         run.append(record)
