@@ -28,7 +28,7 @@ bool usable() {
 inline namespace MARGRAVE_ISA {
 extern const Isa isa;
 const Isa isa = {MARGRAVE_TEXT(MARGRAVE_ISA), usable,
-                 {tile<float>, apply<float>, combine<float>, solve_inner<float>},
-                 {tile<double>, apply<double>, combine<double>, solve_inner<double>}};
+                 {square<float>, tile<float>, apply<float>, combine<float>, solve_inner<float>},
+                 {square<double>, tile<double>, apply<double>, combine<double>, solve_inner<double>}};
 }  // namespace MARGRAVE_ISA
 }  // namespace margrave

@@ -49,6 +49,8 @@ struct Inner {
 
 template <class T>
 struct Operations {
+    // x'x in exactly the order of a tile's sums, so that a point's distance to itself or its double is exactly zero
+    T (*square)(const T* values, std::int64_t count, bool sparse);
     // out[q][at + j] = k(query q, point j)
     void (*tile)(const KernelParams&, const Queries<T>&, const Panels<T>&, T* const* out, std::int64_t at);
     // sums[m][j] += sum over queries of coef[q * outputs + m] k(query q, point j); a panel's sums are outputs x kLanes

@@ -71,14 +71,22 @@ struct Subset {
 };
 
 // What packing has to know of a kernel.
+template <class T>
 struct PackingRule {
     Pairing pairing = Pairing::dot;
-    bool sparse_queries = false;     // then a distance kernel's own term of a point is sum |z_k|, else nothing
+    bool sparse_queries = false;
     const double* centre = nullptr;  // subtracted from dense rows where the kernel allows: less cancellation
+    T (*square)(const T* values, std::int64_t count, bool sparse) = nullptr;
 
-    double own(double sum_of_squares, double sum_of_magnitudes) const {
-        if (pairing == Pairing::dot) return sum_of_squares;
-        return sparse_queries ? sum_of_magnitudes : 0.0;
+    T query_term(const std::vector<T>& row) const {
+        return pairing == Pairing::dot ? square(row.data(), std::int64_t(row.size()), sparse_queries) : T(0);
+    }
+    // A sparse query leaves out the features that only the point has: a distance needs sum |z_k| for them.
+    T point_term(const std::vector<T>& row) const {
+        if (pairing == Pairing::dot || !sparse_queries) return query_term(row);
+        double sum = 0;
+        for (T x : row) sum += std::fabs(double(x));
+        return T(sum);
     }
 };
 
@@ -88,7 +96,7 @@ class PanelBuffer {
   public:
     static constexpr std::int64_t L = kLanes<T>;
 
-    Panels<T> pack(const Rows& rows, const Subset& points, const PackingRule& rule, bool compact) {
+    Panels<T> pack(const Rows& rows, const Subset& points, const PackingRule<T>& rule, bool compact) {
         const std::int64_t panels = (points.count + L - 1) / L;
         own_.assign(panels * L, T(0));
         if (compact) return pack_compact(rows, points, rule);
@@ -96,15 +104,14 @@ class PanelBuffer {
         if (rows.sparse || points.count % L) std::fill(values_.begin(), values_.end(), T(0));
         for (std::int64_t i = 0; i < points.count; ++i) {
             T* to = values_.data() + (i / L) * rows.features * L + i % L;
-            double squares = 0, magnitudes = 0;
             const double* centre = rule.centre;
+            row_.clear();
             rows.each(points[i], [&](std::int64_t k, double v) {
                 const T x = T(centre ? v - centre[k] : v);
                 to[k * L] = x;
-                squares += double(x) * x;
-                magnitudes += std::fabs(double(x));
+                row_.push_back(x);
             });
-            own_[i] = T(rule.own(squares, magnitudes));
+            own_[i] = rule.point_term(row_);
         }
         features_ = rows.features;
         return view(0, panels);
@@ -116,31 +123,30 @@ class PanelBuffer {
     }
 
   private:
-    Panels<T> pack_compact(const Rows& rows, const Subset& points, const PackingRule& rule) {
+    Panels<T> pack_compact(const Rows& rows, const Subset& points, const PackingRule<T>& rule) {
         slot_.resize(rows.features, -1);
         for (std::int64_t k : touched_) slot_[k] = -1;
         touched_.clear();
         values_.clear();
         for (std::int64_t i = 0; i < points.count; ++i) {
-            double squares = 0, magnitudes = 0;
+            row_.clear();
             rows.each(points[i], [&](std::int64_t k, double v) {
                 if (slot_[k] < 0) {
                     slot_[k] = std::int32_t(touched_.size());
                     touched_.push_back(k);
                     values_.resize(values_.size() + L, T(0));
                 }
-                const T x = T(v);
-                values_[slot_[k] * L + i] = x;
-                squares += double(x) * x;
-                magnitudes += std::fabs(double(x));
+                values_[slot_[k] * L + i] = T(v);
+                row_.push_back(T(v));
             });
-            own_[i] = T(rule.own(squares, magnitudes));
+            own_[i] = rule.point_term(row_);
         }
         return {1, std::int64_t(touched_.size()), values_.data(), own_.data(), slot_.data()};
     }
 
     std::int64_t features_ = 0;
     Aligned<T> values_, own_;
+    std::vector<T> row_;
     std::vector<std::int32_t> slot_;
     std::vector<std::int64_t> touched_;
 };
@@ -149,20 +155,20 @@ class PanelBuffer {
 template <class T>
 class QueryBuffer {
   public:
-    Queries<T> pack(const Rows& rows, const Subset& queries, const PackingRule& rule) {
+    Queries<T> pack(const Rows& rows, const Subset& queries, const PackingRule<T>& rule) {
         const std::int64_t groups = (queries.count + kGroup - 1) / kGroup;
         own_.assign(groups * kGroup, T(0));
         Queries<T> packed{queries.count, rows.features, nullptr, nullptr, nullptr, nullptr, own_.data()};
         if (rows.sparse) {
             values_.clear(), columns_.clear(), starts_.assign(1, 0);
             for (std::int64_t i = 0; i < queries.count; ++i) {
-                double squares = 0;
+                row_.clear();
                 rows.each(queries[i], [&](std::int64_t k, double v) {
-                    values_.push_back(T(v)), columns_.push_back(std::int32_t(k));
-                    squares += double(T(v)) * T(v);
+                    row_.push_back(T(v)), columns_.push_back(std::int32_t(k));
                 });
+                values_.insert(values_.end(), row_.begin(), row_.end());
                 starts_.push_back(std::int64_t(values_.size()));
-                own_[i] = T(rule.pairing == Pairing::dot ? squares : 0.0);
+                own_[i] = rule.query_term(row_);
             }
             packed.values = values_.data(), packed.columns = columns_.data(), packed.starts = starts_.data();
             return packed;
@@ -174,14 +180,14 @@ class QueryBuffer {
                 for (std::int64_t k = 0; k < rows.features; ++k) to[k * kGroup] = T(0);
                 continue;
             }
-            double squares = 0;
             const double* centre = rule.centre;
+            row_.clear();
             rows.each(queries[i], [&](std::int64_t k, double v) {
                 const T x = T(centre ? v - centre[k] : v);
                 to[k * kGroup] = x;
-                squares += double(x) * x;
+                row_.push_back(x);
             });
-            own_[i] = T(rule.pairing == Pairing::dot ? squares : 0.0);
+            own_[i] = rule.query_term(row_);
         }
         packed.dense = values_.data();
         return packed;
@@ -189,6 +195,7 @@ class QueryBuffer {
 
   private:
     Aligned<T> values_, own_;
+    std::vector<T> row_;
     std::vector<std::int32_t> columns_;
     std::vector<std::int64_t> starts_;
 };

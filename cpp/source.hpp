@@ -37,6 +37,7 @@ class TileSource final : public KernelSource<T> {
             shift_invariant = k.shift_invariant;
         });
         rule_.sparse_queries = queries.sparse;
+        rule_.square = operations_.square;
         if (shift_invariant && !queries.sparse && !points.sparse) {
             centre_ = central_point(queries);
             rule_.centre = centre_.data();
@@ -150,7 +151,7 @@ class TileSource final : public KernelSource<T> {
     Rows queries_, points_;
     const Operations<T>& operations_;
     Threads& threads_;
-    PackingRule rule_;
+    PackingRule<T> rule_;
     std::vector<double> centre_;
     bool compact_ = false;
     QueryBuffer<T> query_buffer_;

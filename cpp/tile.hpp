@@ -97,6 +97,13 @@ MARGRAVE_INLINE void each_value(const KernelParams& params, const Queries<T>& qu
 }
 
 template <class T>
+T square(const T* x, std::int64_t count, bool sparse) {
+    T sum[2] = {0, 0};
+    for (std::int64_t k = 0; k < count; ++k) sum[sparse ? k % 2 : 0] += x[k] * x[k];
+    return sum[0] + sum[1];
+}
+
+template <class T>
 void tile(const KernelParams& params, const Queries<T>& queries, const Panels<T>& panels, T* const* out, std::int64_t at) {
     constexpr int W = Simd<T>::width;
     Kernels::visit(params.id, [&](auto kernel) {

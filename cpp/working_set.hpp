@@ -286,12 +286,27 @@ class WorkingSet {
             records.push_back(last_);
             return last_.gap <= target ? Status::converged : Status::stalled;
         }
+        if (exhausted()) {
+            records.push_back(last_);
+            return Status::stalled;
+        }
         const Status status = improve(loss);
         if (status == Status::running) {
             ++rounds_;
             records.push_back(last_);
         }
         return status;
+    }
+
+    // Single precision has done what it can when the dual has gained less than a hundredth of the gap in the rounds that
+    // a sweep over all rows may take.
+    bool exhausted() {
+        if constexpr (sizeof(T) == 8) return false;
+        const std::int64_t window = 10 + 8 * std::int64_t(y.size()) / capacity_;
+        if (rounds_ < marked_round_ + window) return false;
+        const bool still = marked_round_ > 0 && marked_dual_ - last_.dual < 0.01 * (last_.primal + last_.dual);
+        marked_round_ = rounds_, marked_dual_ = last_.dual;
+        return still;
     }
 
     template <class L>
@@ -496,7 +511,8 @@ class WorkingSet {
     std::vector<double> lo_, hi_, right_, left_, diagonal_;
     Round last_;
     double top_ = 0, bottom_ = 0, middle_ = 0, bias_ = 0, inner_share_ = 0.1;
-    std::int64_t rounds_ = 0, steps_ = 0, kernel_values_ = 0;
+    std::int64_t rounds_ = 0, steps_ = 0, kernel_values_ = 0, marked_round_ = 0;
+    double marked_dual_ = 0;
     int capacity_;
     std::int64_t leading_;
     std::vector<std::int64_t> members_;  // of W, by place

@@ -18,8 +18,8 @@ from rich.table import Table
 
 from margrave import SVC, plots
 
-ROWS, TEST_ROWS, SUBSAMPLE = 100_000, 20_000, 15_000
-C, GAMMA = 10.0, 4.0
+ROWS, TEST_ROWS, SUBSAMPLE = 100_000, 20_000, 40_000
+C, GAMMA = 1.0, 3.0
 OUTPUT = Path("demo_output")
 
 
@@ -31,7 +31,7 @@ def spirals(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     angle = 3.5 * np.pi * along + np.pi * y
     radius = 4.0 * along
     X = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
-    X += rng.normal(size=(n, 2)) * (0.15 + 0.35 * along)[:, None]
+    X += rng.normal(size=(n, 2)) * (0.15 + 0.3 * along)[:, None]
     return X.astype(np.float32), np.where(y == 1, "orange", "blue")
 
 
@@ -67,13 +67,13 @@ def main() -> None:
     their_seconds = time.perf_counter() - begin
 
     table = Table(title=f"Two noisy spirals, rbf kernel, C={C:g}, gamma={GAMMA:g}")
-    table.add_column("model")
+    table.add_column("model", no_wrap=True)
     for column in ("rows", "seconds", "support vectors", "duality gap", "test accuracy"):
         table.add_column(column, justify="right")
     for name, rows, seconds, model, gap in (
-        ("margrave.SVC", ROWS, our_seconds, ours, ours.gap_),
+        ("margrave", ROWS, our_seconds, ours, ours.gap_),
         (
-            "sklearn.svm.SVC (subsample)",
+            "scikit-learn (subsample)",
             SUBSAMPLE,
             their_seconds,
             theirs,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from cases import LAYOUTS
+from scipy import sparse
+
 from margrave import _core
 from margrave.kernels import Kernel
 from margrave.losses import Loss
 from margrave.problem import Data, Problem
 from margrave.progress import Progress
 from margrave.solvers import Settings, WorkingSet
-from scipy import sparse
+from tests.cases import LAYOUTS
 
 
 def rows(X, layout="C"):

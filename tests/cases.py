@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import oracle
 from scipy import sparse
+
+from tests import oracle
 
 # (name, parameters); a test asserts that every entry of the compiled tables is listed
 LOSSES = [

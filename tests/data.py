@@ -1,4 +1,4 @@
-"""The data sets behind the golden numbers: float64, deterministic, from scikit-learn or this folder."""
+"""The data sets behind the golden numbers: float64, deterministic, nothing is downloaded."""
 
 from __future__ import annotations
 

@@ -11,7 +11,8 @@ import json
 from dataclasses import dataclass
 
 import numpy as np
-from data import GOLDEN, load
+
+from tests.data import GOLDEN, load
 
 KERNEL = {"lin": "linear", "linear": "linear", "rbf": "rbf"}
 INTERCEPT = {"none": None, "k1": "regularized", "free": "free"}
@@ -21,7 +22,12 @@ LOSS = {
     "logistic": "logistic",
     "svr": "epsilon_insensitive",
 }
-ROWS = {"iris": (0, 75, 149), "bc": (0, 284, 568), "moons": (0, 199, 399), "diabetes": (0, 220, 441)}
+ROWS = {
+    "iris": (0, 75, 149),
+    "bc": (0, 284, 568),
+    "moons": (0, 199, 399),
+    "diabetes": (0, 220, 441),
+}
 
 
 @dataclass(frozen=True)

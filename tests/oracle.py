@@ -1,7 +1,7 @@
 """A naive numpy twin of the compiled core.
 
-    P(beta, b) = 1/2 beta'K beta + sum_i C_i loss_i(f_i + b)      f = K beta
-    D(beta)    = 1/2 beta'K beta + sum_i h_i(beta_i)              h_i(beta) = C_i loss_i*(-beta / C_i)
+    P(beta, b) = 1/2 beta'K beta + sum_i C_i loss_i(f_i + b)    f = K beta
+    D(beta)    = 1/2 beta'K beta + sum_i h_i(beta_i)            h_i(beta) = C_i loss_i*(-beta/C_i)
 
 Everything here is written to be read against the formulas, never to be fast: kernels are plain
 functions, losses are small classes whose closed forms stand beside a brute-force variant in the
@@ -13,7 +13,8 @@ A new kernel or loss of the core gets an entry in KERNELS or LOSSES; the tests i
 from __future__ import annotations
 
 import numpy as np
-from interior import Result, certify, solve, solve_with_block_sums
+
+from tests.interior import Result, certify, solve, solve_with_block_sums
 
 __all__ = ["KERNELS", "LOSSES", "Loss", "Result", "certify", "solve", "solve_with_block_sums"]
 

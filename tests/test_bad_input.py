@@ -1,12 +1,12 @@
 """Bad input fails at once, with a message that names what is wrong."""
 
-import build
 import numpy as np
-import oracle
 import pytest
-from margrave import SVC
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
+
+from margrave import SVC
+from tests import build, oracle
 
 X = np.random.default_rng(0).standard_normal((20, 3))
 Y = np.r_[np.zeros(10), np.ones(10)]
@@ -199,21 +199,29 @@ def test_negative_parameters_of_losses():
             build.problem(X, 2 * Y - 1, 1.0, loss, ("linear", {}), "free")
 
 
-def test_start_outside_the_box():
-    problem = build.problem(X, 2 * Y - 1, 1.0, ("hinge", {}), ("linear", {}), None)
+def test_start():
+    problem = build.problem(X, 2 * Y - 1, 1.0, ("hinge", {}), ("linear", {}), "free")
     for start, message in (
-        (np.full(20, 2.0), "feasible|box"),
-        (np.full(20, np.nan), "feasible|finite|NaN"),
+        (np.full(20, np.nan), "finite|NaN"),
+        (np.full(20, np.inf), "finite|infinity"),
         (np.zeros(19), "19|length|rows"),
     ):
         with pytest.raises(ValueError, match=message):
             build.run(problem, start=start)
 
 
-def test_start_off_the_sum():
-    problem = build.problem(X, 2 * Y - 1, 1.0, ("hinge", {}), ("linear", {}), "free")
-    with pytest.raises(ValueError, match="sum"):
-        build.run(problem, start=np.r_[np.zeros(10), np.full(10, 0.5)])
+@pytest.mark.parametrize("intercept", [None, "regularized", "free"])
+def test_infeasible_starts_are_projected(intercept):
+    """Outside the box, or off the sum: moved to a feasible point, never a wrong optimum."""
+    y, kernel = 2 * Y - 1, ("rbf", {"gamma": 0.5})
+    best = oracle.solve(oracle.rbf(X, X, gamma=0.5), y, 1.0, oracle.LOSSES["hinge"](), intercept)
+    problem = build.problem(X, y, 1.0, ("hinge", {}), kernel, intercept)
+    for start in (np.full(20, 2.0), -y, 1e9 * y, np.where(Y > 0, 0.5, 0.0)):
+        found, _ = build.run(problem, start=start, tol=1e-9)
+        assert found.converged and found.objective == pytest.approx(best.primal, rel=1e-8)
+        assert np.all(y * found.beta >= 0) and np.all(y * found.beta <= 1)
+        if intercept == "free":
+            assert abs(found.beta.sum()) <= 1e-12
 
 
 @pytest.mark.parametrize("sign", [-1.0, 1.0])

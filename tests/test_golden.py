@@ -1,10 +1,11 @@
 """Golden objectives (1e-8) and decisions (1e-5) at a relative gap of 1e-10."""
 
-import build
 import numpy as np
 import pytest
-from golden import RECORDS
+
 from margrave import SVC
+from tests import build
+from tests.golden import RECORDS
 
 CLASSIFIER = [r for r in RECORDS if r.loss in ("hinge", "squared_hinge")]
 

@@ -1,13 +1,12 @@
-"""Fused tiles and scores against plain numpy kernels: every kernel, layout, type and machine level."""
+"""Tiles and scores against plain numpy kernels: every kernel, layout, type and machine level."""
 
 import itertools
 
-import build
-import cases
 import numpy as np
-import oracle
 import pytest
+
 from margrave import _core
+from tests import build, cases, oracle
 
 LAYOUTS = list(cases.LAYOUTS)
 LEVELS = _core.isa_levels()
@@ -84,7 +83,9 @@ def test_tile(case, level, precision, shape):
         kernel = build.core_kernel(case, offset)
         tile = _core.tile(kernel, build.rows(A), build.rows(B), precision, threads, level)
         assert tile.dtype == precision
-        assert_within(tile - np.dtype(precision).type(offset), K, error + offset * np.finfo(precision).eps)
+        assert_within(
+            tile - np.dtype(precision).type(offset), K, error + offset * np.finfo(precision).eps
+        )
 
 
 @each_kernel
@@ -159,7 +160,7 @@ def test_far_from_the_origin():
 
 
 def test_large_exponents_underflow_to_zero():
-    A = np.array([[0.0], [1e3], [1e20]])
+    A = np.array([[0.0], [1e3], [1e6]])
     for case in (("rbf", {"gamma": 1e4}), ("laplacian", {"gamma": 1e4})):
         for precision in ("float32", "float64"):
             for level in LEVELS:
@@ -170,13 +171,13 @@ def test_large_exponents_underflow_to_zero():
 
 def test_columns_must_agree():
     rows = build.rows(np.ones((2, 3))), build.rows(np.ones((2, 4)))
-    with pytest.raises(ValueError, match="columns"):
+    with pytest.raises(ValueError, match="unequal length"):
         _core.tile(build.core_kernel(("linear", {})), *rows)
 
 
 def test_unknown_names_are_refused():
     rows = build.rows(np.ones((2, 3)))
-    with pytest.raises(ValueError, match="unknown kernel.*cosine"):
+    with pytest.raises(ValueError, match=r"unknown kernel.*cosine"):
         _core.Kernel("cosine")
     kernel = build.core_kernel(("linear", {}))
     with pytest.raises(ValueError, match="float16"):

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 import sklearn.svm
-from margrave import SVC
 from scipy import sparse
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 from sklearn.preprocessing import StandardScaler
+
+from margrave import SVC
 
 SETS = {
     "iris": lambda: load_iris(return_X_y=True),
@@ -138,7 +139,9 @@ def test_layout_of_the_attributes(pair):
     np.testing.assert_array_equal(ours.support_vectors_, X[ours.support_])
     # grouped by class, in the order of the rows inside a class
     labels = np.searchsorted(ours.classes_, y[ours.support_])
-    np.testing.assert_array_equal(np.bincount(labels, minlength=len(ours.classes_)), ours.n_support_)
+    np.testing.assert_array_equal(
+        np.bincount(labels, minlength=len(ours.classes_)), ours.n_support_
+    )
     assert np.all(np.diff(labels) >= 0)
     for label in range(len(ours.classes_)):
         assert np.all(np.diff(ours.support_[labels == label]) > 0)

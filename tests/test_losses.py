@@ -1,11 +1,10 @@
 """Every loss functor of the core against the oracle's formulas and against brute force."""
 
-import build
-import cases
 import numpy as np
-import oracle
 import pytest
+
 from margrave import _core
+from tests import build, cases, oracle
 
 EPS = np.finfo(float).eps
 KINDS = ("ordinary", "extreme", "bounds")
@@ -50,7 +49,11 @@ def case(request):
 
 @pytest.fixture(params=KINDS)
 def terms(case, request):
-    return cases.oracle_loss(case), build.core_loss(case), *rows_of(cases.oracle_loss(case), request.param)
+    return (
+        cases.oracle_loss(case),
+        build.core_loss(case),
+        *rows_of(cases.oracle_loss(case), request.param),
+    )
 
 
 def test_every_compiled_loss_is_listed():
@@ -177,5 +180,5 @@ def test_arrays_of_different_length_are_refused():
 
 
 def test_unknown_loss_is_refused_by_name():
-    with pytest.raises(ValueError, match="unknown loss.*huber"):
+    with pytest.raises(ValueError, match=r"unknown loss.*huber"):
         _core.Loss("huber")

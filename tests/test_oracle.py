@@ -1,11 +1,12 @@
 """The oracle against golden numbers and against itself: nothing of the library is imported here."""
 
-import cases
 import numpy as np
 import pytest
-from data import load
-from golden import RECORDS
-from oracle import KERNELS, LOSSES, certify, solve, solve_with_block_sums
+
+from tests import cases
+from tests.data import load
+from tests.golden import RECORDS
+from tests.oracle import KERNELS, LOSSES, certify, solve, solve_with_block_sums
 
 each_loss = pytest.mark.parametrize("case", cases.LOSSES, ids=cases.name_of)
 each_intercept = pytest.mark.parametrize("intercept", cases.INTERCEPTS)

@@ -2,13 +2,12 @@
 
 from functools import cache
 
-import build
-import cases
 import numpy as np
-import oracle
 import pytest
-from data import load
-from golden import RECORDS
+
+from tests import build, cases, oracle
+from tests.data import load
+from tests.golden import RECORDS
 
 TOL = 1e-10
 each_loss = pytest.mark.parametrize("loss", cases.LOSSES, ids=cases.name_of)
@@ -169,9 +168,7 @@ def test_invariances(loss, kernel, intercept, rng):
     assert flipped.intercept == pytest.approx(-first.intercept, abs=close["atol"])
 
     # every row twice with half the weight
-    twice = build.solve(
-        np.r_[X, X], np.r_[y, y], np.r_[C, C] / 2, loss, kernel, intercept, tol=TOL
-    )
+    twice = build.solve(np.r_[X, X], np.r_[y, y], np.r_[C, C] / 2, loss, kernel, intercept, tol=TOL)
     assert twice.objective == pytest.approx(first.objective, rel=2 * TOL)
     np.testing.assert_allclose(decisions(twice), np.tile(decisions(first), 2), **close)
 
@@ -210,9 +207,7 @@ def test_order_of_the_intercepts(loss, kernel):
     values = cases.oracle_kernel(kernel)
     ladder = [regularized]
     for rho in (10.0, 1e4):
-        found = build.solve(
-            X, y, C, loss, lambda A, B, rho=rho: values(A, B) + rho, None, tol=1e-8
-        )
+        found = build.solve(X, y, C, loss, lambda A, B, rho=rho: values(A, B) + rho, None, tol=1e-8)
         ladder.append(found.objective)
         assert found.objective <= ladder[-2] * (1 + 1e-7)
     # b^2 / (2 rho) is all that is left of the penalty
@@ -317,9 +312,7 @@ def test_types_and_storage_do_not_change_the_result(loss, kernel, intercept):
         found = build.solve(form, y, C, loss, how, intercept, tol=TOL)
         assert found.converged, name
         assert found.objective == pytest.approx(reference.objective, rel=2 * TOL), name
-        np.testing.assert_allclose(
-            decisions(found), decisions(reference), atol=atol, err_msg=name
-        )
+        np.testing.assert_allclose(decisions(found), decisions(reference), atol=atol, err_msg=name)
 
 
 @each_loss
@@ -328,7 +321,7 @@ def test_types_and_storage_do_not_change_the_result(loss, kernel, intercept):
 @pytest.mark.parametrize("tol", [1e-2, 1e-4])
 def test_single_precision_certificates_are_honest(loss, kernel, intercept, tol):
     """Loose tolerances may use float32 tiles; the gap that is reported holds in float64."""
-    X, y, C, K = arrays(loss, kernel)
+    X, y, C, _ = arrays(loss, kernel)
     for dtype in cases.DTYPES:
         found = build.solve(X.astype(dtype), y, C, loss, kernel, intercept, tol=tol)
         exact = cases.oracle_kernel(kernel)(X.astype(dtype), X.astype(dtype))
@@ -368,12 +361,13 @@ def test_mass_crosses_blocks(data, kernel, suboptimal):
 
 def test_problems_on_blocks_of_shared_data():
     """Pairs of classes are contiguous blocks of one data set; each equals its problem alone."""
+    from sklearn.datasets import load_iris
+
     from margrave.kernels import Kernel
     from margrave.losses import Loss
     from margrave.problem import Data, Problem
     from margrave.progress import Progress
     from margrave.solvers import Settings, WorkingSet
-    from sklearn.datasets import load_iris
 
     X, labels = load_iris(return_X_y=True)  # sorted by class
     starts = np.array([0, 50, 100, 150])

@@ -79,9 +79,9 @@ def margin_distribution(
     ax.set_ylim(0.0, ax.get_ylim()[1] * 1.05)
     ax.set_xlabel("margin")
     ax.set_ylabel("share of rows (%)")
-    room = 14.0 + 16.0 * ((len(models) + 1) // 2)  # for the legend between title and picture
+    room = 12.0 + 16.0 * len(models)  # for the legend between title and picture
     ax.set_title("Margin distribution", loc="left", fontweight="bold", color=_INK, pad=room)
-    ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(-0.01, 1.0), ncols=2, borderpad=0.0)
+    ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(-0.01, 1.0), borderpad=0.0)
     return _polish(ax)
 
 
@@ -303,7 +303,7 @@ def _shade_classes(ax: Any, xs: Any, ys: Any, labels: Any, classes: Any, colours
         shading="nearest", rasterized=True, linewidth=0,
     )  # fmt: skip
     for c in range(len(classes)):
-        ax.contour(xs, ys, (Z == c).astype(float), levels=[0.5], colors=_INK, linewidths=1.0)
+        ax.contour(xs, ys, np.equal(Z, c).astype(float), levels=[0.5], colors=_INK, linewidths=1.0)
 
 
 def _runs(history: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:

@@ -239,10 +239,10 @@ class _Bar:
         self.tol = tol
         self.bar = RichProgress(
             TextColumn("[bold]{task.description}"),
-            BarColumn(bar_width=None),
+            BarColumn(bar_width=None, complete_style="cyan", finished_style="green"),
             TextColumn("gap [cyan]{task.fields[gap]}[/] of [cyan]{task.fields[tol]}[/]"),
             TextColumn("objective [cyan]{task.fields[objective]}[/]"),
-            TextColumn("[cyan]{task.fields[support]}[/] support vectors"),
+            TextColumn("[cyan]{task.fields[support]}[/] SVs"),
             TimeElapsedColumn(),
             console=Console(stderr=True),
             expand=True,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 import joblib
@@ -70,9 +71,19 @@ def thread_count(n_jobs: int | None = None) -> int:
 
 
 def _cores() -> int:
-    cores: int = joblib.cpu_count()  # affinity, container quota and LOKY_MAX_CPU_COUNT
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
+    cores = _cpu_count(os.getpid(), affinity)
     asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()  # "4,2": outermost level
     return max(1, min(cores, int(asked))) if asked.isdigit() and int(asked) > 0 else cores
+
+
+@lru_cache(maxsize=8)
+def _cpu_count(process: int, affinity: int) -> int:
+    """Cores by affinity, container quota and LOKY_MAX_CPU_COUNT; reading the quota takes a while.
+
+    The arguments only name the situation: another process or affinity is counted anew.
+    """
+    return int(joblib.cpu_count())
 
 
 def _free_memory(root: Path) -> int:

@@ -43,8 +43,8 @@ _ADVICE = {
     "interrupted": "it was interrupted",
     "indefinite": "the kernel is not positive semidefinite on these rows, so that no optimum can be"
     " certified; the model is a descent's end, use it with care or choose another kernel",
-    None: "the solver could make no further progress in double precision; scale the features,"
-    " lower C, or raise tol",
+    None: "the solver could make no further progress in double precision; scale the features, lower"
+    " C, or raise tol, unless the kernel is not positive semidefinite",
 }
 
 
@@ -185,9 +185,9 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         if coef.shape[0] == 0:
             return np.tile(intercept, (X.shape[0], 1))
         model = Expansion(points, coef, self._kernel, intercept, precision or self._precision)
-        scores: Floats = model.scores(
-            X, threads=thread_count(self.n_jobs), memory=parse_bytes(self.memory_limit)
-        )
+        # only tiles of a Python kernel need a budget, and asking for it takes longer than one row
+        budget = parse_bytes(self.memory_limit) if self._kernel.is_callable else 1 << 30
+        scores: Floats = model.scores(X, threads=thread_count(self.n_jobs), memory=budget)
         return scores
 
     def __sklearn_tags__(self) -> Any:
@@ -226,7 +226,8 @@ def relative_gap(
     primal = 0.5 * norm + float(core.value(y, C, scores + b).sum())
     dual = 0.5 * norm + float(core.conjugate(y, C, beta).sum())
     scale = max(abs(primal), abs(dual), float(np.finfo(np.float64).tiny))
-    return (primal + dual) / scale if norm >= -1e-12 * scale else float("inf")
+    rounding = 1e-9 * float(np.abs(beta) @ np.abs(scores))  # large terms may cancel in beta'f
+    return (primal + dual) / scale if norm >= -rounding else float("inf")
 
 
 def feasible(loss: Loss, intercept: str | None, y: Floats, C: Floats, beta: Floats) -> Floats:

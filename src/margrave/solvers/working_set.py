@@ -103,14 +103,14 @@ class _Kernels:
         self.threads = max(1, settings.threads // workers)
         buffers = 128 * data.n_rows + 8 * min(size, data.n_rows) ** 2 + (40 << 20)
         self.memory = max(0, settings.memory // workers - buffers)
-        self.key: tuple[str, float] | None = None
+        self.made: dict[tuple[str, float], _core.KernelRows] = {}
 
     def rows(self, precision: str, offset: float) -> _core.KernelRows:
-        if self.key != (precision, offset):
-            self.current: Any = None  # frees the old cache before the new one grows
-            self.current = self.data.kernel_rows(precision, self.memory, self.threads, offset)
-            self.key = (precision, offset)
-        return self.current
+        key = (precision, offset)
+        if key not in self.made:
+            self.made.clear()  # frees the old cache before the new one grows
+            self.made[key] = self.data.kernel_rows(precision, self.memory, self.threads, offset)
+        return self.made[key]
 
 
 class _Descent:
@@ -143,7 +143,8 @@ class _Descent:
                 over, figures = True, self.core.figures()
             if over:
                 break
-            start = self.core.beta
+            # where rounding has led single precision uphill, zero is the better start
+            start = self.core.beta if figures["dual"] < 0 else None
         return self._solution(precision, converged, figures)
 
     def _set_out(self, precision: str, start: Floats | None) -> None:
@@ -231,7 +232,8 @@ class _Descent:
         if self.problem.intercept == "regularized":  # the core's scores hold it already
             intercept = float(beta.sum())
             scores = scores - intercept
-        definite = float(beta @ scores) >= -1e-9 * max(1.0, abs(figures["objective"]))
+        noise = 1e-9 if precision == "float64" else 1e-4
+        definite = float(beta @ scores) >= -noise * float(np.abs(beta) @ np.abs(scores))
         return Solution(
             beta=beta,
             intercept=intercept,

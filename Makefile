@@ -1,0 +1,47 @@
+# One word per chore. Everything runs in .venv, made on first use from what pip fetches.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: help demo test bench lint docs clean
+
+help:
+	@echo "make demo   set up and train on 100,000 generated rows; table and pictures"
+	@echo "make test   set up and run the tests"
+	@echo "make bench  measure against scikit-learn and scikit-learn-intelex (needs MARGRAVE_DATA)"
+	@echo "make lint   ruff, mypy and the import contract"
+	@echo "make docs   check that every code block of the documentation runs"
+
+# One stamp per set of extras; rebuilt when a source of the package changes.
+SOURCES := pyproject.toml CMakeLists.txt $(wildcard cpp/*.hpp cpp/*.cpp)
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+$(VENV)/installed-%: $(BIN)/python $(SOURCES)
+	$(BIN)/python -m pip install --quiet --editable ".[$*]"
+	@touch $@
+
+demo: $(VENV)/installed-plots
+	$(BIN)/python examples/demo.py
+
+test: $(VENV)/installed-test
+	$(BIN)/python -m pytest
+
+bench: $(VENV)/installed-bench
+	$(BIN)/python -m benchmarks.run
+	$(BIN)/python -m benchmarks.plot
+	$(BIN)/python -m benchmarks.report
+
+lint: $(VENV)/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+docs: $(VENV)/installed-test
+	$(BIN)/python -m pytest tests/test_documentation.py
+
+clean:
+	rm -rf $(VENV) build dist demo_output
