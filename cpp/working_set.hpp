@@ -57,7 +57,7 @@ class WorkingSet {
         leading_ = (capacity_ + 63) / 64 * 64 + 16;  // not a power of two: columns then spread over the cache
         block_.resize(std::size_t(capacity_) * leading_);
         scratch_.resize(6 * leading_);
-        inside_.assign(n, 0);
+        inside_.assign(n, 0), uses_.assign(n, 0);
         lo_.resize(n), hi_.resize(n), right_.resize(n), left_.resize(n), diagonal_.assign(n, NAN);
         with_loss([&](const auto& loss) {
             for (std::int64_t i = 0; i < n; ++i) {
@@ -467,6 +467,14 @@ class WorkingSet {
         for (int s = 0; s < w; ++s) scores[members_[s]] += delta[s];
     }
 
+    // Fresh memory for a value costs nearly a nanosecond; a value of few features costs less than that to compute again. As
+    // with renting and buying: keep a row once it has been computed as often as the memory would have cost.
+    bool worth_keeping(std::int64_t i, std::size_t block) {
+        if (block == 0 && uses_[i] < 255) ++uses_[i];
+        const double value = 0.2 + 0.012 * double(kernel_.source->cost());  // nanoseconds
+        return uses_[i] * value >= 0.8;
+    }
+
     // scores += sum of change * kernel row; rows that the cache has no room for are used as they are computed.
     bool add_rows(const std::vector<std::int64_t>& changed, const std::vector<double>& change) {
         std::vector<double> delta(y.size(), 0.0);
@@ -480,7 +488,7 @@ class WorkingSet {
             for (std::size_t c = 0; c < changed.size(); ++c) {
                 const std::int64_t row = rows_[changed[c]];
                 T* piece = kernel_.cache->find(row, block);
-                if (!piece && (piece = kernel_.cache->make(row, block))) missing.push_back(row), out.push_back(piece);
+                if (!piece && worth_keeping(changed[c], b) && (piece = kernel_.cache->make(row, block))) missing.push_back(row), out.push_back(piece);
                 if (piece) kept.push_back(piece), kept_change.push_back(change[c]);
                 else loose.push_back(row), loose_change.push_back(change[c]);
             }
@@ -518,6 +526,7 @@ class WorkingSet {
     std::vector<std::int64_t> members_;  // of W, by place
     std::vector<int> age_;               // places, oldest first
     std::vector<char> inside_;
+    std::vector<unsigned char> uses_;    // how often a row's kernel values were computed
     Aligned<T> block_, scratch_;
 };
 

@@ -1,15 +1,17 @@
-"""Shared set-up: one BLAS thread for the oracle, warnings of convergence are errors by default."""
+"""Shared fixtures."""
 
 from __future__ import annotations
 
-import os
-
-# set before numpy is imported anywhere: the oracle's small factorisations are faster on one thread,
-# and the library under test must not compete with it for the cores
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_blas_thread():
+    """The oracle's small factorisations are faster alone, and must not fight for the cores."""
+    with threadpool_limits(limits=1, user_api="blas"):
+        yield
 
 
 @pytest.fixture
