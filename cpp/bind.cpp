@@ -38,6 +38,11 @@ bool ctrl_c() {
     return true;
 }
 
+bool is_double(const std::string& dtype) {
+    if (dtype != "float32" && dtype != "float64") throw nb::value_error(("dtype must be float32 or float64, got " + dtype).c_str());
+    return dtype == "float64";
+}
+
 const Isa& choose_isa(const std::string& name) {
     const Isa* found[4];
     const int n = usable_isas(found);
@@ -104,7 +109,7 @@ struct PyKernel {
 
 struct PyLoss {
     LossParams params;
-    PyLoss(const std::string& name, double epsilon, double theta, double upsilon) : params{-1, epsilon, theta, upsilon} {
+    PyLoss(const std::string& name, double epsilon, double theta, double upsilon, double floor) : params{-1, epsilon, theta, upsilon, floor} {
         int at = 0;
         Losses::each([&](auto l) {
             if (name == decltype(l)::name) params.id = at;
@@ -123,20 +128,6 @@ struct PyLoss {
         return to_numpy(std::move(out), {n});
     }
 };
-
-// The exact minimiser over one variable whose score is f and whose kernel value with itself is k.
-template <class L>
-double one_step(const L& loss, double y, double C, double beta, double f, double k) {
-    const double lo = loss.lo(y, C), hi = loss.hi(y, C);
-    beta = std::clamp(beta, lo, hi);
-    const double up = beta < hi ? -f - loss.right(y, C, beta) : -1, down = beta > lo ? f + loss.left(y, C, beta) : -1;
-    if (up <= 0 && down <= 0) return beta;
-    const int direction = up >= down ? 1 : -1;
-    const Mover movers[] = {{y, C, beta, direction}};
-    const double limit = direction > 0 ? hi - beta : beta - lo;
-    const double s = line_minimum(loss, -std::max(up, down), k, limit, movers);
-    return s < limit ? beta + direction * s : direction > 0 ? hi : lo;
-}
 
 template <class List>
 nb::dict table(List) {
@@ -164,8 +155,8 @@ nb::object numbers(const Subset& s) {
 class PyKernelRows {
   public:
     PyKernelRows(PyRows rows, std::optional<PyKernel> kernel, nb::object fetch, double offset, std::vector<std::int64_t> starts,
-                 const std::string& dtype, std::int64_t memory, int threads, const std::string& isa)
-        : is_double(dtype == "float64"), rows_(std::move(rows)), fetch_(fetch), threads_(threads), isa_(&choose_isa(isa)), starts_(std::move(starts)) {
+                 const std::string& dtype, std::int64_t memory, std::int64_t buffer, int threads, const std::string& isa)
+        : is_double(::is_double(dtype)), rows_(std::move(rows)), fetch_(fetch), threads_(threads), buffer_(buffer), isa_(&choose_isa(isa)), starts_(std::move(starts)) {
         if (starts_.size() < 2 || starts_.front() != 0 || starts_.back() != rows_.rows.count) throw nb::value_error("blocks do not cover the rows");
         if (is_double) build<double>(kernel, offset, memory);
         else build<float>(kernel, offset, memory);
@@ -184,7 +175,7 @@ class PyKernelRows {
     std::unique_ptr<KernelSource<T>> make(const std::optional<PyKernel>& kernel, double offset, std::int64_t resident) {
         const Rows& r = rows_.rows;
         if (kernel) {
-            auto source = std::make_unique<TileSource<T>>(kernel->params, r, r, *isa_, threads_);
+            auto source = std::make_unique<TileSource<T>>(kernel->params, r, r, *isa_, threads_, buffer_);
             // Never a double copy of float data.
             if (resident > 0 && (sizeof(T) == 4 || r.is_double)) source->keep_packed(starts_);
             return source;
@@ -234,6 +225,7 @@ class PyKernelRows {
     PyRows rows_;
     nb::object fetch_;
     Threads threads_;
+    std::int64_t buffer_;
     const Isa* isa_;
     std::vector<std::int64_t> starts_;
     std::vector<double> row_;
@@ -396,8 +388,12 @@ NB_MODULE(_core, m) {
              nb::arg("coef0") = 0.0, nb::arg("offset") = 0.0)
         .def_ro("name", &PyKernel::name);
     nb::class_<PyLoss>(m, "Loss", "A loss and its conjugate, evaluated row by row.")
-        .def(nb::init<const std::string&, double, double, double>(), nb::arg("name"), nb::arg("epsilon") = 0.0, nb::arg("theta") = 0.0,
-             nb::arg("upsilon") = 0.0)
+        .def(nb::init<const std::string&, double, double, double, double>(), nb::arg("name"), nb::arg("epsilon") = 0.0, nb::arg("theta") = 0.0,
+             nb::arg("upsilon") = 0.0, nb::arg("floor") = 0.0)
+        .def_prop_ro("labels", [](const PyLoss& l) {
+            bool labels = true;
+            Losses::visit(l.params, [&](const auto& loss) { labels = loss.labels; });
+            return labels; }, "Whether targets are +-1.")
         .def("value", [](const PyLoss& l, Doubles y, Doubles C, Doubles f) {
             return l.map([](const auto& loss, double a, double b, double c) { return loss.value(a, b, c); }, y, C, f); },
             nb::arg("y"), nb::arg("C"), nb::arg("f"))
@@ -409,15 +405,15 @@ NB_MODULE(_core, m) {
                                   l.map([](const auto& loss, double a, double b) { return loss.hi(a, b); }, y, C)); },
             nb::arg("y"), nb::arg("C"))
         .def("step", [](const PyLoss& l, Doubles y, Doubles C, Doubles beta, Doubles f, Doubles k) {
-            return l.map([](const auto& loss, double a, double b, double c, double d, double e) { return one_step(loss, a, b, c, d, e); }, y, C, beta, f, k); },
+            return l.map([](const auto& loss, double a, double b, double c, double d, double e) { return one_step(loss, a, b, std::clamp(c, loss.lo(a, b), loss.hi(a, b)), d, e); }, y, C, beta, f, k); },
             nb::arg("y"), nb::arg("C"), nb::arg("beta"), nb::arg("f"), nb::arg("k"))
         .def("gap", [](const PyLoss& l, Doubles y, Doubles C, Doubles beta, Doubles f) {
             return l.map([](const auto& loss, double a, double b, double c, double d) { return loss.gap(a, b, c, d); }, y, C, beta, f); },
             nb::arg("y"), nb::arg("C"), nb::arg("beta"), nb::arg("f"));
     nb::class_<PyKernelRows>(m, "KernelRows", "Kernel rows of one data set, cached within a memory budget.")
-        .def(nb::init<PyRows, std::optional<PyKernel>, nb::object, double, std::vector<std::int64_t>, const std::string&, std::int64_t, int, const std::string&>(),
+        .def(nb::init<PyRows, std::optional<PyKernel>, nb::object, double, std::vector<std::int64_t>, const std::string&, std::int64_t, std::int64_t, int, const std::string&>(),
              nb::arg("rows"), nb::arg("kernel").none(), nb::arg("fetch").none(), nb::arg("offset"), nb::arg("starts"), nb::arg("dtype"), nb::arg("memory"),
-             nb::arg("threads"), nb::arg("isa") = "")
+             nb::arg("buffer"), nb::arg("threads"), nb::arg("isa") = "")
         .def_prop_ro("cached_bytes", &PyKernelRows::cached);
     nb::class_<PyWorkingSet>(m, "WorkingSet", "The working-set solver for one problem.")
         .def(nb::init<PyKernelRows&, std::vector<int>, const PyLoss&, bool, const Doubles&, const Doubles&, const std::optional<Doubles>&, int>(),
@@ -440,15 +436,15 @@ NB_MODULE(_core, m) {
     }, "Instruction sets usable here, the best last.");
     m.def("tile", [](const PyKernel& kernel, const PyRows& A, const PyRows& B, const std::string& dtype, int threads, const std::string& isa) {
         check_features(A, B);
-        return dtype == "float32" ? tile_of<float>(kernel, A, B, threads, choose_isa(isa)) : tile_of<double>(kernel, A, B, threads, choose_isa(isa));
+        return is_double(dtype) ? tile_of<double>(kernel, A, B, threads, choose_isa(isa)) : tile_of<float>(kernel, A, B, threads, choose_isa(isa));
     }, nb::arg("kernel"), nb::arg("A"), nb::arg("B"), nb::arg("dtype") = "float64", nb::arg("threads") = 1, nb::arg("isa") = "",
        "Kernel values of all rows of A with all rows of B.");
     m.def("scores", [](const PyKernel& kernel, const PyRows& X, const PyRows& points, const Table& coef, const std::string& dtype, int threads, const std::string& isa) {
         check_features(X, points);
         if (std::int64_t(coef.shape(0)) != points.rows.count) throw nb::value_error("one row of coefficients per point is needed");
         bool whole = false;
-        std::vector<double> out = dtype == "float32" ? scores_of<float>(kernel, X, points, coef, threads, choose_isa(isa), whole)
-                                                     : scores_of<double>(kernel, X, points, coef, threads, choose_isa(isa), whole);
+        std::vector<double> out = is_double(dtype) ? scores_of<double>(kernel, X, points, coef, threads, choose_isa(isa), whole)
+                                                    : scores_of<float>(kernel, X, points, coef, threads, choose_isa(isa), whole);
         if (!whole) {
             PyErr_SetNone(PyExc_KeyboardInterrupt);
             throw nb::python_error();

@@ -95,17 +95,12 @@ struct InnerSolver {
             const int i = gain.index(best);
             for (int j = 0; j < W; ++j) violation = worst[j] > violation ? worst[j] : violation;
             if (steps >= p.max_steps || !(best > 0) || !(violation > p.tolerance)) return steps;
-            const double up = double(minus_f[i]) - right[i], down = double(left[i]) - minus_f[i];
-            const int direction = up >= down ? 1 : -1;
-            const double limit = direction > 0 ? p.hi[i] - p.beta[i] : p.beta[i] - p.lo[i];
-            const Mover movers[] = {{p.y[i], p.C[i], p.beta[i], direction}};
-            const double s = line_minimum(loss, -(direction > 0 ? up : down), p.diagonal[i], limit, movers);
             const double before = p.beta[i];
-            p.beta[i] = s < limit ? before + direction * s : direction > 0 ? p.hi[i] : p.lo[i];
+            p.beta[i] = one_step(loss, p.y[i], p.C[i], before, -double(minus_f[i]), p.diagonal[i]);
             change = p.beta[i] - before;
-            if (change == 0) return steps;
             changed = row(i);
-            moved(i);
+            if (change != 0) moved(i);
+            else right[i] = T(kInfinity), left[i] = T(-kInfinity);  // below its resolution: leave it alone
         }
     }
 
@@ -146,7 +141,21 @@ struct InnerSolver {
             const double room_i = p.hi[i] - p.beta[i], room_j = p.beta[j] - p.lo[j];
             const Mover movers[] = {{p.y[i], p.C[i], p.beta[i], 1}, {p.y[j], p.C[j], p.beta[j], -1}};
             change = line_minimum(loss, slope, eta > 1e-12 ? eta : 1e-12, room_i < room_j ? room_i : room_j, movers);
-            if (!(change > 0) || (p.beta[i] + change == p.beta[i] && p.beta[j] - change == p.beta[j])) return steps;
+            if (!(change > 0) || (p.beta[i] + change == p.beta[i] && p.beta[j] - change == p.beta[j])) {
+                right[i] = T(kInfinity), left[j] = T(-kInfinity);  // below their resolution: leave them alone
+                change = 0;
+                continue;
+            }
+            if constexpr (!L::quadratic) {
+                // The choice knows only the least curvature. Against the steep wall near a bound the step is next to nothing,
+                // and two such variables would pass it to and fro for ever: leave the steeper one alone.
+                if (-change * slope < p.negligible) {
+                    if (loss.steepness(p.C[i], p.y[i] * p.beta[i]) > loss.steepness(p.C[j], p.y[j] * p.beta[j])) right[i] = T(kInfinity);
+                    else left[j] = T(-kInfinity);
+                    change = 0;
+                    continue;
+                }
+            }
             p.beta[i] = change < room_i ? p.beta[i] + change : p.hi[i];
             p.beta[j] = change < room_j ? p.beta[j] - change : p.lo[j];
             raised = k_i;

@@ -16,6 +16,7 @@ namespace margrave {
 struct LossParams {
     int id = 0;
     double epsilon = 0.0, theta = 0.0, upsilon = 0.0;
+    double floor = 0.0;  // logistic: the least share of C that a solver has to tell from zero
 };
 
 inline namespace MARGRAVE_ISA {
@@ -24,6 +25,7 @@ constexpr double kInfinity = __builtin_inf();
 
 struct LossBase {
     static constexpr bool quadratic = true;
+    static constexpr bool labels = true;  // targets are +-1, else any numbers
     static constexpr const char* parameters = "";
     explicit LossBase(const LossParams&) {}
     double start(double, double) const { return 0.0; }  // a feasible beta for a cold start
@@ -73,6 +75,7 @@ struct SquaredHinge : LossBase {
 // C max(0, |y - f| - epsilon);  h = -y beta + epsilon |beta|, |beta| <= C
 struct EpsilonInsensitive : LossBase {
     static constexpr const char *name = "epsilon_insensitive", *parameters = "epsilon";
+    static constexpr bool labels = false;
     double epsilon;
     explicit EpsilonInsensitive(const LossParams& p) : LossBase(p), epsilon(p.epsilon) {}
     double value(double y, double C, double f) const { return C * fmax(0.0, fabs(y - f) - epsilon); }
@@ -93,6 +96,7 @@ struct EpsilonInsensitive : LossBase {
 // C max(0, |y - f| - epsilon)^2;  h = -y beta + epsilon |beta| + beta^2/(4C)
 struct SquaredEpsilonInsensitive : LossBase {
     static constexpr const char *name = "squared_epsilon_insensitive", *parameters = "epsilon";
+    static constexpr bool labels = false;
     double epsilon;
     explicit SquaredEpsilonInsensitive(const LossParams& p) : LossBase(p), epsilon(p.epsilon) {}
     double value(double y, double C, double f) const {
@@ -124,13 +128,18 @@ struct SquaredEpsilonInsensitive : LossBase {
 };
 
 // C log(1 + exp(-y f));  h = a log a + (C-a) log(C-a) - C log C with a = y beta strictly inside (0, C)
+//
+// Near its bounds h' has no limit, and a variable there can violate optimality as much as it likes without being worth a
+// step. So a solver works in the box floor <= a/C <= 1 - floor, with a floor far below its tolerance.
 struct Logistic : LossBase {
     static constexpr const char* name = "logistic";
     static constexpr bool quadratic = false;
-    static constexpr double smallest = 1e-300, below_one = 1 - 2.3e-16;
-    using LossBase::LossBase;
+    double floor;
+    explicit Logistic(const LossParams& p) : LossBase(p), floor(p.floor) {}
     static double softplus(double t) { return t > 0 ? t + log1p(exp(-t)) : log1p(exp(t)); }
-    static double inside(double a, double C) { return fmin(fmax(a, smallest), C * below_one); }
+    double least(double C) const { return fmax(1e-300, floor * C); }
+    double most(double C) const { return C * (1 - fmax(2.3e-16, floor)); }
+    double inside(double a, double C) const { return fmin(fmax(a, least(C)), most(C)); }
     double start(double y, double C) const { return y * C / 2; }
     double value(double y, double C, double f) const { return C * softplus(-y * f); }
     double slope(double y, double C, double f) const { return -y * C / (1 + exp(y * f)); }
@@ -138,15 +147,32 @@ struct Logistic : LossBase {
         const double a = inside(y * beta, C);
         return a * log(a / C) + (C - a) * log1p(-a / C);
     }
-    double lo(double y, double C) const { return y > 0 ? smallest : -C * below_one; }
-    double hi(double y, double C) const { return y > 0 ? C * below_one : -smallest; }
+    double lo(double y, double C) const { return y > 0 ? least(C) : -most(C); }
+    double hi(double y, double C) const { return y > 0 ? most(C) : -least(C); }
     double right(double y, double C, double beta) const {
         const double a = inside(y * beta, C);
         return y * (log(a) - log(C - a));
     }
     double left(double y, double C, double beta) const { return right(y, C, beta); }
     double curvature(double, double C, bool) const { return 4 / C; }  // the least: at a = C/2
-    double gap(double y, double C, double beta, double f) const {   // C times a Kullback-Leibler divergence
+    double steepness(double C, double a) const { return 1 / inside(a, C) + 1 / (C - inside(a, C)); }  // the real one
+    // Minimises k/2 (a - a0)^2 + g (a - a0) + h(a), g = y f, in the log-odds t = log(a / (C - a)), where the derivative
+    // r(t) = k (C s(t) - a0) + g + t has a slope of at least one: Newton, bisecting where it leaves the bracket.
+    double step(double y, double C, double beta, double f, double k) const {
+        const double a0 = inside(y * beta, C), g = y * f;
+        double low = -g - k * (C - a0), high = -g + k * a0, t = log(a0) - log(C - a0);
+        if (!(t > low && t < high)) t = (low + high) / 2;
+        for (int step = 0; step < 100; ++step) {
+            const double e = exp(-fabs(t)), share = (t > 0 ? 1 : e) / (1 + e), r = k * (C * share - a0) + g + t;
+            (r > 0 ? high : low) = t;
+            if (fabs(r) <= 4e-16 * (fabs(t) + fabs(g) + k * (C * share + a0))) break;
+            t -= r / (1 + k * C * e / ((1 + e) * (1 + e)));
+            if (!(t > low && t < high)) t = (low + high) / 2;
+        }
+        const double e = exp(-fabs(t));
+        return y * inside(C * (t > 0 ? 1 : e) / (1 + e), C);
+    }
+    double gap(double y, double C, double beta, double f) const {  // C times a Kullback-Leibler divergence
         const double a = inside(y * beta, C), p = a / C, m = y * f;
         const double log_q = -softplus(m), log_1q = -softplus(-m);
         return C * fmax(0.0, p * (log(p) - log_q) + (1 - p) * (log1p(-p) - log_1q));
@@ -248,30 +274,48 @@ MARGRAVE_INLINE double line_minimum(const L& loss, double slope, double curvatur
             if (slope >= 0) return s;
         }
     } else {
-        // A bracketed Newton iteration on the increasing derivative. Its logarithms are steep near the bounds, where the
-        // bisection takes over.
+        // The derivative is increasing, with logarithms that are steep near the bounds: Newton steps where they shrink the
+        // bracket, in turn with bisections, geometric while the bracket spans orders of magnitude.
         const auto derivative = [&](double s, double& second) {
             double first = slope + curvature * s;
             second = curvature;
             for (const Mover& v : movers) {
-                const double moved = v.beta + v.direction * s, a = L::inside(v.y * moved, v.C);
+                const double moved = v.beta + v.direction * s, a = loss.inside(v.y * moved, v.C);
                 first += v.direction * (loss.right(v.y, v.C, moved) - loss.right(v.y, v.C, v.beta));
                 second += v.C / (a * (v.C - a));
             }
             return first;
         };
-        double low = 0, high = limit, second, s = 0;
+        double low = 0, high = limit, second;
         if (derivative(high, second) <= 0) return high;
         derivative(0, second);
-        s = -slope / second;
+        double s = -slope / second;
         for (int step = 0; step < 100; ++step) {
-            if (!(s > low && s < high)) s = low > 0 && high / low > 4 ? sqrt(low * high) : (low + high) / 2;
+            const bool wide = low > 0 && high > 4 * low;
+            if (!(s > low && s < high) || (wide && step % 2)) s = wide ? sqrt(low) * sqrt(high) : (low + high) / 2;
             const double first = derivative(s, second);
             (first > 0 ? high : low) = s;
             if (fabs(first) <= 1e-14 * fabs(slope) || high - low <= 1e-15 * high) break;
             s -= first / second;
         }
         return s;
+    }
+}
+
+// The exact minimiser over one variable with the score f and the kernel value k with itself.
+template <class L>
+MARGRAVE_INLINE double one_step(const L& loss, double y, double C, double beta, double f, double k) {
+    if constexpr (!L::quadratic) {
+        return loss.step(y, C, beta, f, k);
+    } else {
+        const double lo = loss.lo(y, C), hi = loss.hi(y, C);
+        const double up = beta < hi ? -f - loss.right(y, C, beta) : -1, down = beta > lo ? f + loss.left(y, C, beta) : -1;
+        if (up <= 0 && down <= 0) return beta;
+        const int direction = up >= down ? 1 : -1;
+        const Mover movers[] = {{y, C, beta, direction}};
+        const double limit = direction > 0 ? hi - beta : beta - lo;
+        const double s = line_minimum(loss, direction > 0 ? -up : -down, k, limit, movers);
+        return s < limit ? beta + direction * s : direction > 0 ? hi : lo;
     }
 }
 

@@ -29,8 +29,9 @@ class TileSource final : public KernelSource<T> {
     static constexpr std::int64_t L = kLanes<T>;
 
   public:
-    TileSource(const KernelParams& kernel, const Rows& queries, const Rows& points, const Isa& isa, Threads& threads)
-        : kernel_(kernel), queries_(queries), points_(points), operations_(isa.operations<T>()), threads_(threads) {
+    TileSource(const KernelParams& kernel, const Rows& queries, const Rows& points, const Isa& isa, Threads& threads,
+               std::int64_t buffer = 32 << 20)
+        : buffer_(buffer), kernel_(kernel), queries_(queries), points_(points), operations_(isa.operations<T>()), threads_(threads) {
         bool shift_invariant = false;
         Kernels::visit(kernel.id, [&](auto k) {
             rule_.pairing = k.pairing;
@@ -90,7 +91,7 @@ class TileSource final : public KernelSource<T> {
                Watch* watch) override {
         std::fill(sums, sums + points.count * outputs, 0.0);
         // Queries in batches that bound the packed copy; each batch meets all points.
-        const std::int64_t batch = std::max<std::int64_t>(kGroup * 32, (32 << 20) / std::max<std::int64_t>(1, cost() * sizeof(T)) / kGroup * kGroup);
+        const std::int64_t batch = std::max<std::int64_t>(kGroup * 8, buffer_ / std::max<std::int64_t>(1, cost() * std::int64_t(sizeof(T))) / kGroup * kGroup);
         std::vector<T> c;
         std::vector<Aligned<double>> partial(threads_.count());
         for (std::int64_t from = 0; from < queries.count; from += batch) {
@@ -147,6 +148,7 @@ class TileSource final : public KernelSource<T> {
         return nullptr;
     }
 
+    std::int64_t buffer_;  // bytes of packed queries at a time
     KernelParams kernel_;
     Rows queries_, points_;
     const Operations<T>& operations_;

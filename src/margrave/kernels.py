@@ -25,8 +25,8 @@ from margrave import _core
 # name -> the parameters that the kernel reads, straight from the compiled table
 KERNELS: dict[str, tuple[str, ...]] = {"precomputed": (), **_core.KERNELS}
 
-# numbers converted to float64 at a time where X is read in double precision (8 MB)
-_CHUNK = 1 << 20
+# numbers converted to float64 at a time where X is read in double precision (512 kB)
+_CHUNK = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,9 @@ class Kernel:
         """Call a callable kernel and check what it returns."""
         if not callable(self.name):
             raise TypeError(f"the kernel {self.name!r} is evaluated by the compiled core")
-        values = np.ascontiguousarray(self.name(A, B), dtype=np.float64)
+        found = self.name(A, B)
+        found = found.toarray() if sparse.issparse(found) else found
+        values = np.ascontiguousarray(found, dtype=np.float64)
         if values.shape != (A.shape[0], B.shape[0]):
             raise ValueError(
                 f"the kernel function returned shape {values.shape}, expected"

@@ -53,6 +53,10 @@ class Loss:
         if "upsilon" in used and not 0.0 <= self.upsilon < math.inf:
             raise ValueError(f"upsilon must be a number >= 0, got {self.upsilon!r}")
 
-    def core(self) -> _core.Loss:
-        """Return the compiled loss."""
-        return _core.Loss(self.name, epsilon=self.epsilon, theta=self.theta, upsilon=self.upsilon)
+    def core(self, floor: float = 0.0) -> _core.Loss:
+        """Return the compiled loss.
+
+        `floor` is the least share of C that a solver has to tell from zero, for losses whose dual
+        variables never reach their bounds.
+        """
+        return _core.Loss(self.name, self.epsilon, self.theta, self.upsilon, floor)

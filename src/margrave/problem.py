@@ -57,9 +57,12 @@ class Data:
         return max(float(values.max()), -float(values.min())) < _LARGEST_FLOAT32
 
     def kernel_rows(
-        self, precision: str, memory: int, threads: int, offset: float = 0.0
+        self, precision: str, memory: int, buffer: int, threads: int, offset: float = 0.0
     ) -> _core.KernelRows:
-        """Make the compiled source of kernel values, with its cache of `memory` bytes."""
+        """Make the compiled source of kernel values.
+
+        `memory` bytes are for packed and cached rows, `buffer` for rows on their way.
+        """
         native = not (self.kernel.is_callable or self.kernel.is_precomputed)
         return _core.KernelRows(
             core_rows(self.X),
@@ -69,6 +72,7 @@ class Data:
             self.starts.tolist(),
             precision,
             memory,
+            buffer,
             threads,
         )
 
@@ -99,6 +103,26 @@ class Problem:
     C: Floats
     loss: Loss
     intercept: str | None
+
+    def __post_init__(self) -> None:
+        if self.intercept not in ("free", "regularized", None):
+            raise ValueError(
+                f"intercept must be 'free', 'regularized' or None, got {self.intercept!r}"
+            )
+        starts = self.data.starts
+        n = sum(int(starts[b + 1] - starts[b]) for b in self.block_list)
+        if n == 0:
+            raise ValueError("a problem needs at least one row")
+        if len(self.y) != n or len(self.C) != n:
+            raise ValueError(
+                f"{n} rows need as many targets and weights, got {len(self.y)} and {len(self.C)}"
+            )
+        if not np.isfinite(self.y).all():
+            raise ValueError("targets must be finite, got NaN or infinity")
+        if self.loss.core().labels and not np.isin(self.y, (-1.0, 1.0)).all():
+            raise ValueError(f"the loss {self.loss.name!r} needs targets -1 and +1")
+        if not (np.isfinite(self.C).all() and (self.C > 0).all()):
+            raise ValueError("the weights C must be positive and finite")
 
     @property
     def n_rows(self) -> int:

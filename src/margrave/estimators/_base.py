@@ -178,13 +178,10 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
 
     # --- use -------------------------------------------------------------------------------
 
-    def _expand(
-        self, X: Any, points: Any, coef: Floats, intercept: Floats, precision: str | None = None
-    ) -> Floats:
-        """Scores sum_j coef_j k(x, point_j) + intercept, one column per column of coef."""
-        if coef.shape[0] == 0:
-            return np.tile(intercept, (X.shape[0], 1))
-        model = Expansion(points, coef, self._kernel, intercept, precision or self._precision)
+    def _expand(self, X: Any, points: Any, coef: Floats, precision: str) -> Floats:
+        """Scores sum_j coef_j k(x, point_j), one column per column of coef."""
+        nothing = np.zeros(coef.shape[1])
+        model = Expansion(points, coef, self._kernel, nothing, precision)
         # only tiles of a Python kernel need a budget, and asking for it takes longer than one row
         budget = parse_bytes(self.memory_limit) if self._kernel.is_callable else 1 << 30
         scores: Floats = model.scores(X, threads=thread_count(self.n_jobs), memory=budget)
@@ -226,8 +223,7 @@ def relative_gap(
     primal = 0.5 * norm + float(core.value(y, C, scores + b).sum())
     dual = 0.5 * norm + float(core.conjugate(y, C, beta).sum())
     scale = max(abs(primal), abs(dual), float(np.finfo(np.float64).tiny))
-    rounding = 1e-9 * float(np.abs(beta) @ np.abs(scores))  # large terms may cancel in beta'f
-    return (primal + dual) / scale if norm >= -rounding else float("inf")
+    return (primal + dual) / scale if norm >= -1e-9 * scale else float("inf")
 
 
 def feasible(loss: Loss, intercept: str | None, y: Floats, C: Floats, beta: Floats) -> Floats:

@@ -263,26 +263,29 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
                 "decision_function_shape='ovo' needs multi_class='ovo', got multi_class='ovr'"
             )
 
-    def _decisions(self, X: Any, precision: str | None = None) -> Floats:
+    def _decisions(self, X: Any) -> Floats:
         """Decision values of the binary problems, one column each.
 
         Positive speaks for the first class of a pair, for the class against the rest, or, with
         two classes, for the second one.
         """
+        decisions: Floats = self._scores(X, self._precision) + self.intercept_
+        return decisions
+
+    def _scores(self, X: Any, precision: str) -> Floats:
+        """Decision values without the intercepts."""
         points = self.support_ if self._kernel.is_precomputed else self.support_vectors_
         dual = self._dual
         if self._scheme != "ovo":
-            return self._expand(X, points, dual.T, self.intercept_, precision)
+            return self._expand(X, points, dual.T, precision)
         # per class: its support vectors have coefficients in the pairs with that class alone
         k = len(self.classes_)
         column = {pair: p for p, pair in enumerate(combinations(range(k), 2))}
-        decisions = np.tile(self.intercept_, (X.shape[0], 1))
+        scores = np.zeros((X.shape[0], len(column)))
         for c, block in enumerate(_class_blocks(self.n_support_)):
             pairs = [column[min(c, other), max(c, other)] for other in range(k) if other != c]
-            decisions[:, pairs] += self._expand(
-                X, points[block], dual[:, block].T, np.zeros(k - 1), precision
-            )
-        return decisions
+            scores[:, pairs] += self._expand(X, points[block], dual[:, block].T, precision)
+        return scores
 
     def decision_function(self, X: Any) -> Floats:
         """Evaluate the decision function.
@@ -350,13 +353,13 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         task = self._task(y, weight)
         self._check_same_data(X, task)
-        decisions, loss = self._decisions(X, precision="float64"), self._loss()
+        scores, loss = self._scores(X, "float64"), self._loss()
         gaps = []
         for p, beta in enumerate(self._betas(task)):
             members, b = task.members[p], float(self.intercept_[p])
-            scores = decisions[task.rows[members], p] - b
+            f = np.ascontiguousarray(scores[task.rows[members], p])
             gaps.append(
-                relative_gap(loss, self.intercept, task.signs[p], task.C[members], beta, scores, b)
+                relative_gap(loss, self.intercept, task.signs[p], task.C[members], beta, f, b)
             )
         return float(max(gaps))
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+
 from margrave.problem import Floats, Problem, Solution
 from margrave.progress import Progress
 
@@ -35,3 +37,11 @@ class Solver(Protocol):
     ) -> list[Solution]:
         """Solve the problems, which share one data set, from `starts` if given."""
         ...
+
+
+def check_start(problem: Problem, start: Floats) -> None:
+    """Raise for a start that is no point; one outside the box is projected by the solvers."""
+    if len(start) != problem.n_rows:
+        raise ValueError(f"a start for {problem.n_rows} rows has length {len(start)}")
+    if not np.isfinite(start).all():
+        raise ValueError("a start must be finite, got NaN or infinity")

@@ -10,6 +10,7 @@ budgets, progress, the certificate, and the order of several problems.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,12 +21,13 @@ from sklearn.base import BaseEstimator
 
 from margrave import _core
 from margrave.problem import Data, Floats, Problem, Solution
-from margrave.solvers.base import Settings
+from margrave.solvers.base import Settings, check_start
 
 _SLICE = 0.1  # seconds in the core between two looks at progress
 _NO_LIMIT = 1 << 60
 _FLOAT32_TOL = 1e-4  # single-precision kernel values certify gaps down to about 1e-5
 _LARGEST_SET = 2048
+_FLOOR = 1e-6  # of the tolerance: logistic variables below that share of C are as good as zero
 
 
 class WorkingSet(BaseEstimator):  # type: ignore[misc]
@@ -57,19 +59,18 @@ class WorkingSet(BaseEstimator):  # type: ignore[misc]
         """Solve the problems, side by side where that pays, else one after the other."""
         if self.size is not None and self.size < 2:
             raise ValueError(f"a working set needs at least 2 variables, got size={self.size}")
-        size = self.size or _LARGEST_SET
+        for problem, start in zip(problems, starts or [], strict=bool(starts)):
+            check_start(problem, start)
         workers = _workers(problems, settings)
         worker = threading.local()  # each keeps the kernel rows that its problems share
         reporting = threading.Lock()
 
         def run(number: int) -> Solution:
             if not hasattr(worker, "kernels"):
-                worker.kernels = _Kernels(problems[0].data, settings, workers, size)
+                worker.kernels = _Kernels(problems[0].data, settings, workers, self.size)
             where = f"problem {number + 1} of {len(problems)}" if len(problems) > 1 else ""
             start = None if starts is None else starts[number]
-            return _Descent(problems[number], settings, worker.kernels, size, reporting, where).run(
-                start
-            )
+            return _Descent(problems[number], settings, worker.kernels, reporting, where).run(start)
 
         if workers == 1:
             return [run(number) for number in range(len(problems))]
@@ -96,20 +97,30 @@ def _workers(problems: Sequence[Problem], settings: Settings) -> int:
 
 
 class _Kernels:
-    """Kernel rows of one data set, made when asked for, in one precision at a time."""
+    """Kernel rows of one data set, made when asked for, in one precision at a time.
 
-    def __init__(self, data: Data, settings: Settings, workers: int, size: int) -> None:
+    The worker's share of the memory goes to vectors and buffers first (a working set's kernel block
+    gets a quarter at most), then to packed and cached rows.
+    """
+
+    def __init__(self, data: Data, settings: Settings, workers: int, size: int | None) -> None:
         self.data = data
         self.threads = max(1, settings.threads // workers)
-        buffers = 128 * data.n_rows + 8 * min(size, data.n_rows) ** 2 + (40 << 20)
-        self.memory = max(0, settings.memory // workers - buffers)
+        share = settings.memory // workers
+        self.size = size or max(2, min(_LARGEST_SET, math.isqrt(share // 32)))
+        self.buffer = min(32 << 20, share // 8)
+        self.memory = max(
+            0, share - 128 * data.n_rows - 8 * min(self.size, data.n_rows) ** 2 - self.buffer
+        )
         self.made: dict[tuple[str, float], _core.KernelRows] = {}
 
     def rows(self, precision: str, offset: float) -> _core.KernelRows:
         key = (precision, offset)
         if key not in self.made:
             self.made.clear()  # frees the old cache before the new one grows
-            self.made[key] = self.data.kernel_rows(precision, self.memory, self.threads, offset)
+            self.made[key] = self.data.kernel_rows(
+                precision, self.memory, self.buffer, self.threads, offset
+            )
         return self.made[key]
 
 
@@ -121,11 +132,10 @@ class _Descent:
         problem: Problem,
         settings: Settings,
         kernels: _Kernels,
-        size: int,
         reporting: threading.Lock,
         where: str,
     ) -> None:
-        self.problem, self.settings, self.kernels, self.size = problem, settings, kernels, size
+        self.problem, self.settings, self.kernels = problem, settings, kernels
         self.progress, self.reporting, self.where = settings.progress, reporting, where
         self.n_iter = 0
         self.core: _core.WorkingSet
@@ -152,12 +162,12 @@ class _Descent:
         self.core = _core.WorkingSet(
             self.kernels.rows(precision, problem.offset),
             problem.block_list,
-            problem.loss.core(),
+            problem.loss.core(floor=_FLOOR * self.settings.tol),
             problem.intercept == "free",
             problem.y,
             problem.C,
             start,
-            self.size,
+            self.kernels.size,
         )
 
     def _descend(self, precision: str) -> tuple[bool, bool, dict[str, Any]]:
@@ -232,8 +242,9 @@ class _Descent:
         if self.problem.intercept == "regularized":  # the core's scores hold it already
             intercept = float(beta.sum())
             scores = scores - intercept
-        noise = 1e-9 if precision == "float64" else 1e-4
-        definite = float(beta @ scores) >= -noise * float(np.abs(beta) @ np.abs(scores))
+        noise = max(0.1 * self.settings.tol, 1e-9 if precision == "float64" else 1e-4)
+        scale = max(abs(figures["objective"]), abs(figures["dual"]))
+        definite = float(beta @ scores) >= -noise * scale  # else the kernel is not
         return Solution(
             beta=beta,
             intercept=intercept,
