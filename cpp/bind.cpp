@@ -155,11 +155,11 @@ nb::object numbers(const Subset& s) {
 class PyKernelRows {
   public:
     PyKernelRows(PyRows rows, std::optional<PyKernel> kernel, nb::object fetch, double offset, std::vector<std::int64_t> starts,
-                 const std::string& dtype, std::int64_t memory, std::int64_t buffer, int threads, const std::string& isa)
+                 const std::string& dtype, std::int64_t memory, std::int64_t buffer, int threads, bool cache, const std::string& isa)
         : is_double(::is_double(dtype)), rows_(std::move(rows)), fetch_(fetch), threads_(threads), buffer_(buffer), isa_(&choose_isa(isa)), starts_(std::move(starts)) {
         if (starts_.size() < 2 || starts_.front() != 0 || starts_.back() != rows_.rows.count) throw nb::value_error("blocks do not cover the rows");
-        if (is_double) build<double>(kernel, offset, memory);
-        else build<float>(kernel, offset, memory);
+        if (is_double) build<double>(kernel, offset, memory, cache);
+        else build<float>(kernel, offset, memory, cache);
     }
     template <class T>
     KernelRows<T> view() {
@@ -205,13 +205,13 @@ class PyKernelRows {
         });
     }
     template <class T>
-    void build(const std::optional<PyKernel>& kernel, double offset, std::int64_t memory) {
+    void build(const std::optional<PyKernel>& kernel, double offset, std::int64_t memory, bool cache) {
         const Rows& r = rows_.rows;
         std::int64_t packed = r.sparse ? 0 : r.count * r.features * std::int64_t(sizeof(T));
         if (packed > memory / 4) packed = 0;
         std::vector<std::int64_t> widths;
         for (std::size_t b = 0; b + 1 < starts_.size(); ++b) widths.push_back(starts_[b + 1] - starts_[b]);
-        const std::int64_t left = std::max<std::int64_t>(0, memory - packed);
+        const std::int64_t left = cache ? std::max<std::int64_t>(0, memory - packed) : 0;
         if constexpr (sizeof(T) == 4) {
             float_ = make<float>(kernel, offset, packed);
             float_cache_ = std::make_unique<RowCache<float>>(widths, left);
@@ -245,17 +245,19 @@ nb::dict as_dict(const Round& r) {
 class PyWorkingSet {
   public:
     PyWorkingSet(PyKernelRows& kernel, std::vector<int> blocks, const PyLoss& loss, bool pairs, const Doubles& y, const Doubles& C,
-                 const std::optional<Doubles>& start, int size) {
+                 const std::optional<Doubles>& start, const Surroundings& around, int size) {
         std::int64_t n = 0;
         for (int b : blocks) {
             if (b < 0 || std::size_t(b) + 1 >= kernel.starts().size()) throw nb::value_error("no such block of rows");
             n += kernel.starts()[b + 1] - kernel.starts()[b];
         }
-        if (std::int64_t(y.size()) != n || std::int64_t(C.size()) != n || (start && std::int64_t(start->size()) != n) || size < 2)
+        if (std::int64_t(y.size()) != n || std::int64_t(C.size()) != n || (start && std::int64_t(start->size()) != n) ||
+            (!around.shift.empty() && (std::int64_t(around.shift.size()) != n || !start)) || size < 2)
             throw nb::value_error("working set: arrays of a wrong length");
         std::vector<double> from = start ? copied(*start) : std::vector<double>();
-        if (kernel.is_double) double_.emplace(kernel.view<double>(), std::move(blocks), loss.params, pairs, copied(y), copied(C), std::move(from), size);
-        else float_.emplace(kernel.view<float>(), std::move(blocks), loss.params, pairs, copied(y), copied(C), std::move(from), size);
+        started_ = !around.shift.empty();  // it brings its scores
+        if (kernel.is_double) double_.emplace(kernel.view<double>(), std::move(blocks), loss.params, pairs, copied(y), copied(C), std::move(from), around, size);
+        else float_.emplace(kernel.view<float>(), std::move(blocks), loss.params, pairs, copied(y), copied(C), std::move(from), around, size);
         visit([](auto& w) { w.watch.interrupted = ctrl_c; });
     }
 
@@ -268,14 +270,9 @@ class PyWorkingSet {
             visit([&](auto& w) {
                 w.target = target;
                 w.watch.limit(time_left);
-                if (!started_) {
-                    bool moved = false;
-                    for (double b : w.beta) moved |= b != 0;
-                    if (moved && !w.rebuild()) {
-                        status = Status::stopped;
-                        return;
-                    }
-                    started_ = true;
+                if (!begin(w)) {
+                    status = Status::stopped;
+                    return;
                 }
                 status = w.advance(max_rounds, seconds, records);
             });
@@ -284,6 +281,38 @@ class PyWorkingSet {
         nb::list list;
         for (const Round& r : records) list.append(as_dict(r));
         return nb::make_tuple(names[int(status)], list);
+    }
+    nb::object discontent() {
+        std::vector<double> v;
+        {
+            nb::gil_scoped_release free;
+            visit([&](auto& w) {
+                if (begin(w)) v = w.discontent();
+            });
+        }
+        const std::size_t n = v.size();
+        return to_numpy(std::move(v), {n});
+    }
+    // None if it was stopped.
+    std::optional<Surroundings> around(const Longs& active, double time_left) {
+        Surroundings found;
+        bool whole = false;
+        nb::gil_scoped_release free;
+        visit([&](auto& w) {
+            w.watch.limit(time_left);
+            whole = w.around(rows_of(active, w), found);
+        });
+        return whole ? std::optional(std::move(found)) : std::nullopt;
+    }
+    bool adopt(const Longs& active, const Doubles& beta, const Doubles& scores, double time_left) {
+        if (beta.size() != active.size() || scores.size() != active.size()) throw nb::value_error("working set: arrays of a wrong length");
+        bool whole = false;
+        nb::gil_scoped_release free;
+        visit([&](auto& w) {
+            w.watch.limit(time_left);
+            whole = w.adopt(rows_of(active, w), copied(beta), copied(scores));
+        });
+        return whole;
     }
     // The certificate in double precision; None if it was stopped.
     nb::object certify(double time_left) {
@@ -315,10 +344,10 @@ class PyWorkingSet {
         const std::size_t n = v.size();
         return to_numpy(std::move(v), {n});
     }
-    std::int64_t rounds() {
-        std::int64_t n = 0;
-        visit([&](auto& w) { n = w.rounds(); });
-        return n;
+    nb::tuple work() {
+        std::int64_t rounds = 0, steps = 0, values = 0;
+        visit([&](auto& w) { rounds = w.rounds(), steps = w.steps(), values = w.kernel_values(); });
+        return nb::make_tuple(rounds, steps, values);
     }
     bool interrupted() {
         bool was = false;
@@ -331,6 +360,21 @@ class PyWorkingSet {
     void visit(F&& f) {
         if (float_) f(*float_);
         else f(*double_);
+    }
+    // The scores of a start that is not zero.
+    template <class W>
+    bool begin(W& w) {
+        bool needed = false;
+        for (double b : w.beta) needed |= b != 0;
+        if (!started_ && needed && !w.rebuild()) return false;
+        return started_ = true;
+    }
+    template <class W>
+    static std::vector<std::int64_t> rows_of(const Longs& active, const W& w) {
+        std::vector<std::int64_t> rows(active.data(), active.data() + active.size());
+        for (std::int64_t i : rows)
+            if (i < 0 || i >= std::int64_t(w.y.size())) throw nb::value_error("working set: no such row");
+        return rows;
     }
     std::optional<WorkingSet<float>> float_;
     std::optional<WorkingSet<double>> double_;
@@ -411,18 +455,24 @@ NB_MODULE(_core, m) {
             return l.map([](const auto& loss, double a, double b, double c, double d) { return loss.gap(a, b, c, d); }, y, C, beta, f); },
             nb::arg("y"), nb::arg("C"), nb::arg("beta"), nb::arg("f"));
     nb::class_<PyKernelRows>(m, "KernelRows", "Kernel rows of one data set, cached within a memory budget.")
-        .def(nb::init<PyRows, std::optional<PyKernel>, nb::object, double, std::vector<std::int64_t>, const std::string&, std::int64_t, std::int64_t, int, const std::string&>(),
+        .def(nb::init<PyRows, std::optional<PyKernel>, nb::object, double, std::vector<std::int64_t>, const std::string&, std::int64_t, std::int64_t, int, bool, const std::string&>(),
              nb::arg("rows"), nb::arg("kernel").none(), nb::arg("fetch").none(), nb::arg("offset"), nb::arg("starts"), nb::arg("dtype"), nb::arg("memory"),
-             nb::arg("buffer"), nb::arg("threads"), nb::arg("isa") = "")
+             nb::arg("buffer"), nb::arg("threads"), nb::arg("cache") = true, nb::arg("isa") = "")
         .def_prop_ro("cached_bytes", &PyKernelRows::cached);
+    nb::class_<Surroundings>(m, "Surroundings", "What the rest of a larger problem does to the rows of one part of it.")
+        .def(nb::init<>());
     nb::class_<PyWorkingSet>(m, "WorkingSet", "The working-set solver for one problem.")
-        .def(nb::init<PyKernelRows&, std::vector<int>, const PyLoss&, bool, const Doubles&, const Doubles&, const std::optional<Doubles>&, int>(),
+        .def(nb::init<PyKernelRows&, std::vector<int>, const PyLoss&, bool, const Doubles&, const Doubles&, const std::optional<Doubles>&,
+                      const Surroundings&, int>(),
              nb::arg("kernel_rows"), nb::arg("blocks"), nb::arg("loss"), nb::arg("pairs"), nb::arg("y"), nb::arg("C"), nb::arg("start").none(),
-             nb::arg("size"), nb::keep_alive<1, 2>())
+             nb::arg("around"), nb::arg("size"), nb::keep_alive<1, 2>())
+        .def("discontent", &PyWorkingSet::discontent)
+        .def("around", &PyWorkingSet::around, nb::arg("active"), nb::arg("time_left"))
+        .def("adopt", &PyWorkingSet::adopt, nb::arg("active"), nb::arg("beta"), nb::arg("scores"), nb::arg("time_left"))
         .def("advance", &PyWorkingSet::advance, nb::arg("target"), nb::arg("max_rounds"), nb::arg("seconds"), nb::arg("time_left"))
         .def("certify", &PyWorkingSet::certify, nb::arg("time_left"))
         .def("figures", &PyWorkingSet::figures)
-        .def_prop_ro("rounds", &PyWorkingSet::rounds)
+        .def_prop_ro("work", &PyWorkingSet::work, "Rounds, steps and kernel values so far.")
         .def_prop_ro("interrupted", &PyWorkingSet::interrupted)
         .def_prop_ro("beta", &PyWorkingSet::beta)
         .def_prop_ro("scores", &PyWorkingSet::scores);

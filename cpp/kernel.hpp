@@ -34,7 +34,7 @@ struct Rbf {  // exp(-gamma |x - z|^2)
     static constexpr bool shift_invariant = true;
     template <class V, class T>
     static MARGRAVE_INLINE V map(const KernelParams& p, V sum, T own_x, V own_z) {
-        return exponential(at_least_zero(own_x + own_z - 2 * sum) * T(-p.gamma));
+        return power_of_two((own_x + own_z - 2 * sum) * T(-p.gamma * kLog2E));  // rounding below zero is cut off there
     }
 };
 
@@ -64,7 +64,7 @@ struct Laplacian {  // exp(-gamma |x - z|_1)
     static constexpr bool shift_invariant = true;
     template <class V, class T>
     static MARGRAVE_INLINE V map(const KernelParams& p, V sum, T, V own_z) {
-        return exponential((sum + own_z) * T(-p.gamma));
+        return power_of_two((sum + own_z) * T(-p.gamma * kLog2E));
     }
 };
 

@@ -67,37 +67,33 @@ MARGRAVE_INLINE Vec<double> absolute(Vec<double> x) {
     return (Vec<double>)((IVec<double>)x & std::int64_t{0x7fffffffffffffff});
 }
 
-// exp by x = n ln2 + r, |r| <= ln2/2, and a polynomial in r; n goes straight into the exponent bits. Values that would be
-// below the smallest normal number are zero. Relative error below 2 units in the last place.
-MARGRAVE_INLINE Vec<float> exponential(Vec<float> x) {
+// 2^x for x <= 0: x = n + r with n an integer and |r| <= 1/2, a polynomial in r, and n straight into the exponent bits. What
+// would be below the smallest normal number is zero. Relative error below 2 units in the last place.
+MARGRAVE_INLINE Vec<float> power_of_two(Vec<float> x) {
     const Vec<float> magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer in the low bits
-    const Vec<float> smallest = splat(-87.0f), largest = splat(88.0f);
+    const Vec<float> smallest = splat(-126.0f);
     const auto vanishes = x < smallest;
-    x = x < smallest ? smallest : x;
-    x = x > largest ? largest : x;
-    const Vec<float> shifted = x * 1.44269504f + magic;
-    const Vec<float> n = shifted - magic;
-    const Vec<float> r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-    Vec<float> p = splat(1.9875691500e-4f);
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * (r * r) + (r + 1.0f);
+    x = x > 0 ? Vec<float>{} : x;
+    x = vanishes ? smallest : x;
+    const Vec<float> shifted = x + magic, r = x - (shifted - magic);
+    Vec<float> p = splat(1.54614449e-4f);
+    p = p * r + 1.34004280e-3f;
+    p = p * r + 9.61805694e-3f;
+    p = p * r + 5.55032715e-2f;
+    p = p * r + 2.40226507e-1f;
+    p = p * r + 6.93147182e-1f;
+    p = p * r + 1.0f;
     const Vec<float> value = (Vec<float>)((IVec<float>)p + ((IVec<float>)shifted << 23));
     return vanishes ? Vec<float>{} : value;
 }
 
-MARGRAVE_INLINE Vec<double> exponential(Vec<double> x) {
+MARGRAVE_INLINE Vec<double> power_of_two(Vec<double> x) {
     const Vec<double> magic = splat(6755399441055744.0);  // 1.5 * 2^52
-    const Vec<double> smallest = splat(-708.0), largest = splat(709.0);
+    const Vec<double> smallest = splat(-1022.0);
     const auto vanishes = x < smallest;
-    x = x < smallest ? smallest : x;
-    x = x > largest ? largest : x;
-    const Vec<double> shifted = x * 1.4426950408889634 + magic;
-    const Vec<double> n = shifted - magic;
-    const Vec<double> r = (x - n * 6.93145751953125e-1) - n * 1.42860682030941723212e-6;
+    x = x > 0 ? Vec<double>{} : x;
+    x = vanishes ? smallest : x;
+    const Vec<double> shifted = x + magic, r = (x - (shifted - magic)) * 0.69314718055994530942;
     Vec<double> p = splat(1.0 / 479001600.0);
     p = p * r + 1.0 / 39916800.0;
     p = p * r + 1.0 / 3628800.0;
@@ -109,14 +105,17 @@ MARGRAVE_INLINE Vec<double> exponential(Vec<double> x) {
     p = p * r + 1.0 / 24.0;
     p = p * r + 1.0 / 6.0;
     p = p * r + 0.5;
-    p = p * (r * r) + (r + 1.0);
+    p = p * r + 1.0;
+    p = p * r + 1.0;
     const Vec<double> value = (Vec<double>)((IVec<double>)p + ((IVec<double>)shifted << 52));
     return vanishes ? Vec<double>{} : value;
 }
 
+constexpr double kLog2E = 1.44269504088896340736;
+
 template <class V>
 MARGRAVE_INLINE V hyperbolic_tangent(V x) {
-    const V e = exponential(absolute(x) * -2);  // in (0, 1]: no overflow
+    const V e = power_of_two(absolute(x) * (-2 * decltype(x[0] + x[0])(kLog2E)));  // in (0, 1]: no overflow
     const V t = (1 - e) / (1 + e);
     return x < 0 ? -t : t;
 }
@@ -127,11 +126,6 @@ MARGRAVE_INLINE V integer_power(V x, int n) {
     for (; n > 0; n >>= 1, x *= x)
         if (n & 1) result *= x;
     return result;
-}
-
-template <class V>
-MARGRAVE_INLINE V at_least_zero(V x) {
-    return x > 0 ? x : V{};
 }
 
 }  // namespace MARGRAVE_ISA

@@ -33,6 +33,13 @@ struct KernelRows {
     std::vector<std::int64_t> starts;  // blocks of rows
 };
 
+// What the rest of a larger problem does to the rows of this one: their scores from the other variables, and the other
+// rows' part of the dual and of the gap.
+struct Surroundings {
+    std::vector<double> shift, scores;  // the part from outside, and all of it
+    double dual = 0, gap = 0;
+};
+
 template <class T>
 class WorkingSet {
   public:
@@ -41,9 +48,9 @@ class WorkingSet {
     Watch watch;
 
     WorkingSet(KernelRows<T> kernel, std::vector<int> blocks, LossParams loss, bool pairs, std::vector<double> targets,
-               std::vector<double> weights, std::vector<double> start, int size)
+               std::vector<double> weights, std::vector<double> start, Surroundings around, int size)
         : y(std::move(targets)), C(std::move(weights)), beta(std::move(start)), kernel_(std::move(kernel)),
-          blocks_(std::move(blocks)), loss_(loss), pairs_(pairs) {
+          blocks_(std::move(blocks)), around_(std::move(around)), loss_(loss), pairs_(pairs) {
         const std::int64_t n = std::int64_t(y.size());
         const bool cold = beta.empty();
         beta.resize(n);
@@ -65,10 +72,10 @@ class WorkingSet {
                 lo_[i] = loss.lo(y[i], C[i]), hi_[i] = loss.hi(y[i], C[i]);
                 beta[i] = std::clamp(beta[i], lo_[i], hi_[i]);
             }
-            if (pairs_) balance();
+            if (pairs_ && around_.shift.empty()) balance();
             for (std::int64_t i = 0; i < n; ++i) moved(loss, i);
         });
-        scores.assign(n, 0.0);
+        scores = around_.scores.empty() ? std::vector<double>(n, 0.0) : around_.scores;
     }
 
     // f = K beta from scratch. To be called once before the first round, and to remove drift.
@@ -83,6 +90,74 @@ class WorkingSet {
                 return false;
         }
         kernel_values_ += std::int64_t(support.size() * y.size());
+        if (!around_.shift.empty())
+            for (std::size_t i = 0; i < scores.size(); ++i) scores[i] += around_.shift[i];
+        return true;
+    }
+
+    // How far each row is from being content at the present bias: positive for violators.
+    std::vector<double> discontent() {
+        std::vector<double> rates(y.size());
+        with_loss([&](const auto& loss) { measure(loss); });
+        for (std::size_t i = 0; i < y.size(); ++i)
+            rates[i] = std::max(-scores[i] - right_[i] - middle_, middle_ + scores[i] + left_[i]);
+        return rates;
+    }
+
+    // What the rows outside `active` are to a problem on the active ones alone. The scores that the active rows get from
+    // outside are summed over the fewer of the two sides' variables.
+    bool around(const std::vector<std::int64_t>& active, Surroundings& found) {
+        std::vector<char> in(y.size(), 0);
+        std::vector<std::int64_t> support[2], points;
+        std::vector<double> coef[2];
+        for (std::int64_t i : active) in[i] = 1, points.push_back(rows_[i]);
+        for (std::size_t i = 0; i < y.size(); ++i)
+            if (beta[i] != 0) support[int(in[i])].push_back(rows_[i]), coef[int(in[i])].push_back(beta[i]);
+        const int side = support[1].size() < support[0].size();
+        std::vector<double> sums(points.size());
+        if (!kernel_.source->apply({support[side].data(), 0, std::int64_t(support[side].size())}, coef[side].data(), 1,
+                                   {points.data(), 0, std::int64_t(points.size())}, sums.data(), &watch))
+            return false;
+        kernel_values_ += std::int64_t(support[side].size() * points.size());
+        with_loss([&](const auto& loss) {
+            sum_up(loss);
+            found.dual = last_.dual;
+            for (std::size_t t = 0; t < active.size(); ++t) {
+                const std::int64_t i = active[t];
+                found.scores.push_back(scores[i]);
+                found.shift.push_back(side ? scores[i] - sums[t] : sums[t]);
+                found.dual -= 0.5 * beta[i] * (scores[i] + found.shift[t]) + loss.h(y[i], C[i], beta[i]);
+            }
+            for (std::size_t i = 0; i < y.size(); ++i)
+                if (!in[i]) found.gap += loss.gap(y[i], C[i], beta[i], scores[i] + bias_);
+        });
+        return true;
+    }
+
+    // Takes over new values for some of the variables, with the scores of their rows, and brings the other scores up to date.
+    bool adopt(const std::vector<std::int64_t>& active, const std::vector<double>& values, const std::vector<double>& active_scores) {
+        std::vector<std::int64_t> changed, others, other_rows;
+        std::vector<double> change;
+        std::vector<char> in(y.size(), 0);
+        for (std::size_t t = 0; t < active.size(); ++t) {
+            const std::int64_t i = active[t];
+            in[i] = 1;
+            if (values[t] != beta[i]) changed.push_back(rows_[i]), change.push_back(values[t] - beta[i]);
+        }
+        for (std::int64_t i = 0; i < std::int64_t(y.size()); ++i)
+            if (!in[i]) others.push_back(i), other_rows.push_back(rows_[i]);
+        std::vector<double> delta(others.size());
+        if (!kernel_.source->apply({changed.data(), 0, std::int64_t(changed.size())}, change.data(), 1,
+                                   {other_rows.data(), 0, std::int64_t(other_rows.size())}, delta.data(), &watch))
+            return false;
+        kernel_values_ += std::int64_t(changed.size() * others.size());
+        for (std::size_t t = 0; t < others.size(); ++t) scores[others[t]] += delta[t];
+        with_loss([&](const auto& loss) {
+            for (std::size_t t = 0; t < active.size(); ++t) {
+                beta[active[t]] = values[t], scores[active[t]] = active_scores[t];
+                moved(loss, active[t]);
+            }
+        });
         return true;
     }
 
@@ -141,6 +216,8 @@ class WorkingSet {
     }
 
     std::int64_t rounds() const { return rounds_; }
+    std::int64_t steps() const { return steps_; }
+    std::int64_t kernel_values() const { return kernel_values_; }
 
     // Figures of the present point from the running scores, with the best bias.
     Round figures() {
@@ -273,21 +350,24 @@ class WorkingSet {
             double gap = 0, dual = 0;
             std::int64_t support = 0;
         };
-        double gap = 0, dual = 0;
+        double gap = 0, dual = around_.dual;
         last_.support = 0;
         for (const Part& part : chunked<Part>([&](std::int64_t from, std::int64_t to) {
                  Part p;
                  for (std::int64_t i = from; i < to; ++i) {
                      p.gap += loss.gap(y[i], C[i], beta[i], scores[i] + bias_);
-                     p.dual += 0.5 * beta[i] * scores[i] + loss.h(y[i], C[i], beta[i]);
+                     const double shift = around_.shift.empty() ? 0.0 : around_.shift[i];
+                     p.dual += 0.5 * beta[i] * (scores[i] + shift) + loss.h(y[i], C[i], beta[i]);
                      p.support += beta[i] != 0;
                  }
                  return p;
              }))
             gap += part.gap, dual += part.dual, last_.support += part.support;
         last_.dual = dual;
-        last_.primal = gap - dual;
-        last_.gap = gap / std::max({std::fabs(last_.primal), std::fabs(dual), 1e-300});
+        last_.primal = gap + around_.gap - dual;
+        const double scale = std::max({std::fabs(last_.primal), std::fabs(dual), 1e-300});
+        own_gap_ = gap / scale;
+        last_.gap = (gap + around_.gap) / scale;
         last_.bias = bias_;
         last_.steps = steps_;
         last_.kernel_values = kernel_values_;
@@ -298,11 +378,11 @@ class WorkingSet {
         measure(loss);
         sum_up(loss);
         // The best bias takes some sixty passes: worth it near the end, and now and then to notice that this is the end.
-        if (last_.gap > target && (last_.gap < 3 * target || rounds_ % 8 == 0)) best_bias(loss), sum_up(loss);
+        if (own_gap_ > target && (own_gap_ < 3 * target || rounds_ % 8 == 0)) best_bias(loss), sum_up(loss);
         last_.round = rounds_;
-        if (last_.gap <= target || !(last_.violation > 0)) {
+        if (own_gap_ <= target || !(last_.violation > 0)) {
             records.push_back(last_);
-            return last_.gap <= target ? Status::converged : Status::stalled;
+            return own_gap_ <= target ? Status::converged : Status::stalled;
         }
         if (exhausted()) {
             records.push_back(last_);
@@ -541,11 +621,12 @@ class WorkingSet {
     KernelRows<T> kernel_;
     std::vector<int> blocks_;
     std::vector<std::int64_t> offsets_, rows_;  // of the problem's blocks; the data set's number of each row
+    Surroundings around_;
     LossParams loss_;
     bool pairs_;
     std::vector<double> lo_, hi_, right_, left_, diagonal_;
     Round last_;
-    double top_ = 0, bottom_ = 0, middle_ = 0, bias_ = 0, negligible_ = 0, inner_share_ = 0.1;
+    double own_gap_ = 0, top_ = 0, bottom_ = 0, middle_ = 0, bias_ = 0, negligible_ = 0, inner_share_ = 0.1;
     std::int64_t rounds_ = 0, steps_ = 0, kernel_values_ = 0, marked_round_ = 0;
     double marked_dual_ = 0, marked_gap_ = kInfinity, best_gap_ = kInfinity;
     int capacity_;

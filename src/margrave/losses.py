@@ -53,6 +53,11 @@ class Loss:
         if "upsilon" in used and not 0.0 <= self.upsilon < math.inf:
             raise ValueError(f"upsilon must be a number >= 0, got {self.upsilon!r}")
 
+    @property
+    def is_sparse(self) -> bool:
+        """Whether rows can end at a bound, where they need no further thought."""
+        return self.name != "logistic"
+
     def core(self, floor: float = 0.0) -> _core.Loss:
         """Return the compiled loss.
 

@@ -49,6 +49,11 @@ class Data:
         return int(self.X.shape[0])
 
     @property
+    def is_native(self) -> bool:
+        """Whether the kernel is compiled: neither a table nor a Python function."""
+        return not (self.kernel.is_callable or self.kernel.is_precomputed)
+
+    @property
     def fits_float32(self) -> bool:
         """Whether single-precision tiles can hold these rows without overflow."""
         values = self.X.data if sparse.issparse(self.X) else self.X
@@ -57,16 +62,22 @@ class Data:
         return max(float(values.max()), -float(values.min())) < _LARGEST_FLOAT32
 
     def kernel_rows(
-        self, precision: str, memory: int, buffer: int, threads: int, offset: float = 0.0
+        self,
+        precision: str,
+        memory: int,
+        buffer: int,
+        threads: int,
+        offset: float = 0.0,
+        cache: bool = True,
     ) -> _core.KernelRows:
         """Make the compiled source of kernel values.
 
-        `memory` bytes are for packed and cached rows, `buffer` for rows on their way.
+        `memory` bytes are for packed and (with `cache`) computed rows, `buffer` for rows on their
+        way.
         """
-        native = not (self.kernel.is_callable or self.kernel.is_precomputed)
         return _core.KernelRows(
             core_rows(self.X),
-            self.kernel.core(offset) if native else None,
+            self.kernel.core(offset) if self.is_native else None,
             self._fetch() if self.kernel.is_callable else None,
             offset,
             self.starts.tolist(),
@@ -74,6 +85,7 @@ class Data:
             memory,
             buffer,
             threads,
+            cache,
         )
 
     def _fetch(self) -> Callable[[NDArray[np.int64], NDArray[np.int64]], Floats]:
@@ -133,6 +145,39 @@ class Problem:
     def offset(self) -> float:
         """Added to every kernel value: 1 makes the intercept part of the regularised model."""
         return 1.0 if self.intercept == "regularized" else 0.0
+
+    def core(
+        self,
+        rows: _core.KernelRows,
+        start: Floats | None,
+        size: int,
+        floor: float,
+        around: _core.Surroundings | None = None,
+    ) -> _core.WorkingSet:
+        """Make the compiled solver for this problem."""
+        return _core.WorkingSet(
+            rows,
+            self.block_list,
+            self.loss.core(floor),
+            self.intercept == "free",
+            self.y,
+            self.C,
+            start,
+            around or _core.Surroundings(),
+            size,
+        )
+
+    def restrict(self, rows: NDArray[np.int64]) -> Problem:
+        """Return the problem on some of its rows alone, with a copy of these rows of the data."""
+        X = self.data.X[self.data_rows[rows]]
+        data = Data(X, self.data.kernel, np.array([0, len(rows)]))
+        return Problem(data, None, self.y[rows], self.C[rows], self.loss, self.intercept)
+
+    @property
+    def data_rows(self) -> NDArray[np.int64]:
+        """Rows of the data behind the rows of the problem."""
+        starts = self.data.starts
+        return np.concatenate([np.arange(starts[b], starts[b + 1]) for b in self.block_list])
 
     @property
     def block_list(self) -> list[int]:

@@ -21,12 +21,14 @@ from sklearn.base import BaseEstimator
 
 from margrave import _core
 from margrave.problem import Data, Floats, Problem, Solution
+from margrave.solvers.active_set import ActiveSet
 from margrave.solvers.base import Settings, check_start
 
 _SLICE = 0.1  # seconds in the core between two looks at progress
 _NO_LIMIT = 1 << 60
 _FLOAT32_TOL = 1e-4  # single-precision kernel values certify gaps down to about 1e-5
 _LARGEST_SET = 2048
+_MANY_ROWS = 40_000  # from here on most of the work is saved by looking at active rows only
 _FLOOR = 1e-6  # of the tolerance: logistic variables below that share of C are as good as zero
 
 
@@ -112,14 +114,15 @@ class _Kernels:
         self.memory = max(
             0, share - 128 * data.n_rows - 8 * min(self.size, data.n_rows) ** 2 - self.buffer
         )
-        self.made: dict[tuple[str, float], _core.KernelRows] = {}
+        self.seed = settings.seed
+        self.made: dict[tuple[str, float, bool], _core.KernelRows] = {}
 
-    def rows(self, precision: str, offset: float) -> _core.KernelRows:
-        key = (precision, offset)
+    def rows(self, precision: str, offset: float, cache: bool = True) -> _core.KernelRows:
+        key = (precision, offset, cache)
         if key not in self.made:
             self.made.clear()  # frees the old cache before the new one grows
             self.made[key] = self.data.kernel_rows(
-                precision, self.memory, self.buffer, self.threads, offset
+                precision, self.memory, self.buffer, self.threads, offset, cache
             )
         return self.made[key]
 
@@ -138,14 +141,14 @@ class _Descent:
         self.problem, self.settings, self.kernels = problem, settings, kernels
         self.progress, self.reporting, self.where = settings.progress, reporting, where
         self.n_iter = 0
-        self.core: _core.WorkingSet
+        self.core: _core.WorkingSet | ActiveSet
 
     def run(self, start: Floats | None) -> Solution:
         """Descend in single precision if the tolerance allows, then in double if need be."""
         single = self.settings.tol >= _FLOAT32_TOL and self.problem.data.fits_float32
         converged = False
         for precision in ("float32", "float64") if single else ("float64",):
-            self._set_out(precision, start)
+            self.core = self._set_out(precision, start)
             try:
                 over, converged, figures = self._descend(precision)
             except KeyboardInterrupt:  # struck in Python, between two slices
@@ -157,18 +160,12 @@ class _Descent:
             start = self.core.beta if figures["dual"] < 0 else None
         return self._solution(precision, converged, figures)
 
-    def _set_out(self, precision: str, start: Floats | None) -> None:
-        problem = self.problem
-        self.core = _core.WorkingSet(
-            self.kernels.rows(precision, problem.offset),
-            problem.block_list,
-            problem.loss.core(floor=_FLOOR * self.settings.tol),
-            problem.intercept == "free",
-            problem.y,
-            problem.C,
-            start,
-            self.kernels.size,
-        )
+    def _set_out(self, precision: str, start: Floats | None) -> _core.WorkingSet | ActiveSet:
+        problem, kernels = self.problem, self.kernels
+        floor = _FLOOR * self.settings.tol
+        if problem.n_rows >= _MANY_ROWS and problem.data.is_native and problem.loss.is_sparse:
+            return ActiveSet(problem, kernels, precision, start, floor)
+        return problem.core(kernels.rows(precision, problem.offset), start, kernels.size, floor)
 
     def _descend(self, precision: str) -> tuple[bool, bool, dict[str, Any]]:
         """Rounds until certified: (is it over, has it converged, the last figures).
@@ -184,7 +181,7 @@ class _Descent:
             status, records = self.core.advance(
                 target, self._rounds_left(), _SLICE, self._seconds_left()
             )
-            self.n_iter = rounds_before + self.core.rounds
+            self.n_iter = rounds_before + self.core.work[0]
             stop = self._report(records, rounds_before)
             if self.core.interrupted:
                 self.progress.interrupt()
