@@ -143,11 +143,17 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
                 tol=self.tol,
                 memory=parse_bytes(self.memory_limit),
                 threads=thread_count(self.n_jobs),
-                seed=int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max)),
+                seed=self._seed(),
                 progress=progress,
             )
             solutions = resolve_solver(self.solver).solve(list(problems), settings, starts)
         return solutions, progress
+
+    def _seed(self) -> int:
+        """Seed of the solver; without a random_state always the same, so that fits repeat."""
+        if self.random_state is None:
+            return 0
+        return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
 
     def _conclude(self, solutions: Sequence[Solution], progress: Progress) -> None:
         """Store the certificate; then, with the model complete, warn or pass Ctrl-C on."""
@@ -169,9 +175,14 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             if not np.isfinite(self.gap_):
                 reason = "indefinite"
             advice = _ADVICE[None if reason == "converged" else reason]
+            missed = (
+                f"above tol={self.tol:g}"
+                if self.gap_ > self.tol
+                else "not yet confirmed in double precision"
+            )
             warnings.warn(
                 f"{type(self).__name__} stopped at a relative duality gap of {self.gap_:.2g},"
-                f" above tol={self.tol:g}: {advice.format(**self.get_params(deep=False))}",
+                f" {missed}: {advice.format(**self.get_params(deep=False))}",
                 ConvergenceWarning,
                 stacklevel=3,
             )

@@ -72,7 +72,8 @@ class SVC(KernelClassifier):
     n_jobs : int, default=None
         Threads. None is all cores of the process, or one inside a joblib worker.
     random_state : int, RandomState instance or None, default=None
-        Seed for solvers that use randomness.
+        Seed for what solvers draw (with many rows, the sample that places clusters). None is a
+        fixed seed, so that equal fits give equal models.
     verbose : int, default=0
         1 shows a progress bar, 2 logs a line per round.
     warm_start : bool, default=False

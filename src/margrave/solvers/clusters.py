@@ -27,6 +27,8 @@ _PART_SIZES = (800, 3200)  # rows per cluster, level by level
 _SAMPLE = 10_000  # rows that place the centres
 _LLOYD_ROUNDS = 8
 _GAP = 1e-2  # of a cluster's own problem
+_ROUNDS = 30  # a start need not be good: a cluster that crawls is left as it is
+_STEPS_PER_ROW = 20
 
 
 def cluster_start(
@@ -50,7 +52,10 @@ def cluster_start(
             precision, memory // threads, 1 << 20, 1, offset=part.offset
         )
         core = part.core(kernel_rows, beta[rows], 2048, floor)
-        core.advance(_GAP, 1 << 60, 1e18, max(0.0, min(seconds_left(), 1e18)))
+        for _ in range(_ROUNDS):
+            status, _ = core.advance(_GAP, 1, 1e18, max(0.0, min(seconds_left(), 1e18)))
+            if status != "running" or core.work[1] > _STEPS_PER_ROW * len(rows):
+                break
         beta[rows] = core.beta
 
     for size in _PART_SIZES:

@@ -186,12 +186,12 @@ class _Descent:
             if self.core.interrupted:
                 self.progress.interrupt()
             if self.progress.is_over or status == "stopped":
-                return self._end(self.core.figures())
+                return self._end(precision)
             if not stop and status == "running":
                 continue
             figures = self.core.certify(self._seconds_left())
             if figures is None:
-                return self._end(self.core.figures())
+                return self._end(precision)
             if figures["gap"] <= tol or stop:
                 self._report_one(figures, certified=True)
                 return True, figures["gap"] <= tol, figures
@@ -203,12 +203,13 @@ class _Descent:
                 return precision == "float64", False, figures
             target *= 0.5
 
-    def _end(self, figures: dict[str, Any]) -> tuple[bool, bool, dict[str, Any]]:
+    def _end(self, precision: str) -> tuple[bool, bool, dict[str, Any]]:
         """Out of time or interrupted: the running figures have to do."""
         if self.core.interrupted:
             self.progress.interrupt()
+        figures = self.core.figures()
         self._report_one(figures, certified=False)
-        return True, False, figures
+        return True, precision == "float64" and figures["gap"] <= self.settings.tol, figures
 
     def _rounds_left(self) -> int:
         # callbacks see every round before the next one begins
