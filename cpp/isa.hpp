@@ -54,8 +54,10 @@ struct Operations {
     T (*square)(const T* values, std::int64_t count, bool sparse);
     // out[q][at + j] = k(query q, point j)
     void (*tile)(const KernelParams&, const Queries<T>&, const Panels<T>&, T* const* out, std::int64_t at);
-    // sums[m][j] += sum over queries of coef[q * outputs + m] k(query q, point j); a panel's sums are outputs x kLanes
-    void (*apply)(const KernelParams&, const Queries<T>&, const Panels<T>&, const T* coef, int outputs, double* sums);
+    // sums[m][j] += sum over queries of coef[q * outputs + m] k(query q, point j); a panel's sums are outputs x kLanes.
+    // With point_coef also the other way round: query_sums[q] += sum over points of point_coef[j] k(query q, point j)
+    void (*apply)(const KernelParams&, const Queries<T>&, const Panels<T>&, const T* coef, int outputs, double* sums,
+                  const T* point_coef, double* query_sums);
     // f[j] += sum over rows r of coef[r] rows[r][j], begin <= j < end
     void (*combine)(const T* const* rows, const double* coef, int count, std::int64_t begin, std::int64_t end, double* f);
     // Improves inner.beta; pairs keep its sum. Returns the number of steps.

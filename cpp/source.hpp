@@ -21,6 +21,10 @@ class KernelSource {
     // sums[j * outputs + m] = sum over queries of coef[q * outputs + m] k(query q, point j)
     virtual bool apply(const Subset& queries, const double* coef, int outputs, const Subset& points, double* sums,
                        Watch* watch) = 0;
+    // sums = K coef among the rows of one set
+    virtual bool apply_among(const Subset& rows, const double* coef, double* sums, Watch* watch) {
+        return apply(rows, coef, 1, rows, sums, watch);
+    }
 };
 
 // Native kernels. Queries and points may be rows of two data sets (prediction) or of the same (training).
@@ -101,7 +105,7 @@ class TileSource final : public KernelSource<T> {
             const bool whole = sweep(points, watch, [&](const Panels<T>& panels, std::int64_t at, int worker) {
                 auto& p = partial[worker];
                 p.assign(panels.count * L * outputs, 0.0);
-                operations_.apply(kernel_, packed, panels, c.data(), outputs, p.data());
+                operations_.apply(kernel_, packed, panels, c.data(), outputs, p.data(), nullptr, nullptr);
                 const std::int64_t end = std::min(points.count, at + panels.count * L);
                 for (std::int64_t j = at; j < end; ++j)
                     for (int m = 0; m < outputs; ++m)
@@ -112,7 +116,43 @@ class TileSource final : public KernelSource<T> {
         return true;
     }
 
+    // The kernel is symmetric: a tile of rows a with later rows b serves both. Each task keeps its sums for later rows to
+    // itself, and they are added in the order of tasks, so that results repeat.
+    bool apply_among(const Subset& rows, const double* coef, double* sums, Watch* watch) override {
+        constexpr std::int64_t whole_groups_and_panels = 96, tasks_wanted = 32;
+        const std::int64_t n = rows.count;
+        if (compact_ || n < 4 * whole_groups_and_panels || n * cost() * std::int64_t(sizeof(T)) > buffer_)
+            return apply(rows, coef, 1, rows, sums, watch);
+        const std::int64_t per = (n / tasks_wanted / whole_groups_and_panels + 1) * whole_groups_and_panels;
+        const std::int64_t tasks = (n + per - 1) / per;
+        const Queries<T> packed = query_buffer_.pack(queries_, rows, rule_);
+        std::vector<T> c((n + L - 1) / L * L, T(0));
+        std::copy(coef, coef + n, c.begin());
+        std::vector<std::vector<double>> later(tasks);
+        const bool whole = threads_.run(tasks, watch, [&](std::int64_t t, int worker) {
+            const std::int64_t a = t * per, b = std::min(n, a + per);
+            const Panels<T> panels = buffers_[worker].pack(points_, rows.part(a, b - a), rule_, false);
+            Aligned<double> own(panels.count * L, 0.0);
+            later[t].assign(n - b, 0.0);
+            operations_.apply(kernel_, view(packed, a, b - a), panels, c.data() + a, 1, own.data(), nullptr, nullptr);
+            if (b < n) operations_.apply(kernel_, view(packed, b, n - b), panels, c.data() + b, 1, own.data(), c.data() + a, later[t].data());
+            std::copy(own.begin(), own.begin() + (b - a), sums + a);
+        });
+        for (std::int64_t t = 0; whole && t < tasks; ++t)
+            for (std::size_t j = 0; j < later[t].size(); ++j) sums[n - std::int64_t(later[t].size()) + std::int64_t(j)] += later[t][j];
+        return whole;
+    }
+
   private:
+    // Some of the packed queries, from the first of a group on.
+    static Queries<T> view(Queries<T> all, std::int64_t first, std::int64_t count) {
+        all.count = count;
+        all.own += first;
+        if (all.dense) all.dense += first * all.features;
+        else all.starts += first;
+        return all;
+    }
+
     // use(panels, first point's place, worker) over all points, in chunks that fit into the second-level cache.
     template <class Use>
     bool sweep(const Subset& points, Watch* watch, Use&& use) {

@@ -122,7 +122,7 @@ void tile(const KernelParams& params, const Queries<T>& queries, const Panels<T>
 // kept in double.
 template <class T>
 void apply(const KernelParams& params, const Queries<T>& queries, const Panels<T>& panels, const T* coef, int outputs,
-           double* sums) {
+           double* sums, const T* point_coef, double* query_sums) {
     constexpr int W = Simd<T>::width, L = kLanes<T>;
     typedef double Wide __attribute__((vector_size(W * 8), aligned(8), may_alias));
     Kernels::visit(params.id, [&](auto kernel) {
@@ -145,6 +145,14 @@ void apply(const KernelParams& params, const Queries<T>& queries, const Panels<T
                     Wide* to = reinterpret_cast<Wide*>(sums + (p * outputs + m) * L + lane);
                     to[0] += __builtin_convertvector(s0, Wide);
                     to[1] += __builtin_convertvector(s1, Wide);
+                }
+                if (!point_coef) return;
+                const Vec<T> c0 = load(point_coef + p * L + lane), c1 = load(point_coef + p * L + lane + W);
+                for (int r = 0; r < members; ++r) {
+                    const Vec<T> products = group[r][0] * c0 + group[r][1] * c1;
+                    double sum = 0;
+                    for (int j = 0; j < W; ++j) sum += products[j];
+                    query_sums[g * kGroup + r] += sum;
                 }
             });
     });

@@ -7,159 +7,35 @@
 // of what changed, from the cache or by tiles; (6) add them to the scores f = K beta.
 // Keeping half of W is essential: without it the solver forgets what it has just balanced and may never finish.
 #pragma once
-#include <numeric>
-
-#include "cache.hpp"
-#include "loss.hpp"
-#include "source.hpp"
+#include "dual_point.hpp"
 
 namespace margrave {
 
-struct Round {
-    std::int64_t round = 0, support = 0, steps = 0, kernel_values = 0;
-    double primal = 0, dual = 0, gap = 0, violation = 0, bias = 0;
-};
-
 enum class Status { running, converged, stalled, stopped };
 
-// Rows, kernel and cache shared by the problems on one data set.
 template <class T>
-struct KernelRows {
-    KernelSource<T>* source;
-    KernelSource<double>* exact;  // for the certificate
-    RowCache<T>* cache;
-    Threads* threads;
-    const Isa* isa;
-    std::vector<std::int64_t> starts;  // blocks of rows
-};
+class WorkingSet : public DualPoint<T> {
+    using Base = DualPoint<T>;
+    using Base::blocks_, Base::kernel_, Base::offsets_, Base::rows_, Base::loss_, Base::pairs_, Base::lo_, Base::hi_, Base::right_, Base::left_;
+    using Base::last_, Base::own_gap_, Base::middle_, Base::negligible_, Base::steps_, Base::kernel_values_;
+    using Base::best_bias, Base::counts, Base::measure, Base::moved, Base::sum_up, Base::with_loss;
 
-// What the rest of a larger problem does to the rows of this one: their scores from the other variables, and the other
-// rows' part of the dual and of the gap.
-struct Surroundings {
-    std::vector<double> shift, scores;  // the part from outside, and all of it
-    double dual = 0, gap = 0;
-};
-
-template <class T>
-class WorkingSet {
   public:
-    std::vector<double> y, C, beta, scores;
-    double target = 1e-3;  // relative duality gap
-    Watch watch;
+    using Base::y, Base::C, Base::beta, Base::scores, Base::target, Base::watch;
 
     WorkingSet(KernelRows<T> kernel, std::vector<int> blocks, LossParams loss, bool pairs, std::vector<double> targets,
                std::vector<double> weights, std::vector<double> start, Surroundings around, int size)
-        : y(std::move(targets)), C(std::move(weights)), beta(std::move(start)), kernel_(std::move(kernel)),
-          blocks_(std::move(blocks)), around_(std::move(around)), loss_(loss), pairs_(pairs) {
+        : Base(std::move(kernel), std::move(blocks), loss, pairs, std::move(targets), std::move(weights), std::move(start), std::move(around)) {
         const std::int64_t n = std::int64_t(y.size());
-        const bool cold = beta.empty();
-        beta.resize(n);
-        for (int b : blocks_) {
-            offsets_.push_back(std::int64_t(rows_.size()));
-            for (std::int64_t i = kernel_.starts[b]; i < kernel_.starts[b + 1]; ++i) rows_.push_back(i);
-        }
-        offsets_.push_back(n);
         kernel_.cache->use(blocks_);
         capacity_ = int(std::min<std::int64_t>(n, size));
         leading_ = (capacity_ + 63) / 64 * 64 + 16;  // not a power of two: columns then spread over the cache
         block_.resize(std::size_t(capacity_) * leading_);
         scratch_.resize(6 * leading_);
-        inside_.assign(n, 0), uses_.assign(n, 0);
-        lo_.resize(n), hi_.resize(n), right_.resize(n), left_.resize(n), diagonal_.assign(n, NAN);
-        with_loss([&](const auto& loss) {
-            for (std::int64_t i = 0; i < n; ++i) {
-                if (cold) beta[i] = loss.start(y[i], C[i]);
-                lo_[i] = loss.lo(y[i], C[i]), hi_[i] = loss.hi(y[i], C[i]);
-                beta[i] = std::clamp(beta[i], lo_[i], hi_[i]);
-            }
-            if (pairs_ && around_.shift.empty()) balance();
-            for (std::int64_t i = 0; i < n; ++i) moved(loss, i);
-        });
-        scores = around_.scores.empty() ? std::vector<double>(n, 0.0) : around_.scores;
+        inside_.assign(n, 0), uses_.assign(n, 0), diagonal_.assign(n, NAN);
     }
 
-    // f = K beta from scratch. To be called once before the first round, and to remove drift.
-    bool rebuild() {
-        std::vector<std::int64_t> support;
-        std::vector<double> coef;
-        gather_support(support, coef);
-        for (std::size_t b = 0; b < blocks_.size(); ++b) {
-            const std::int64_t first = kernel_.starts[blocks_[b]], width = offsets_[b + 1] - offsets_[b];
-            if (!kernel_.source->apply({support.data(), 0, std::int64_t(support.size())}, coef.data(), 1, {nullptr, first, width},
-                                       scores.data() + offsets_[b], &watch))
-                return false;
-        }
-        kernel_values_ += std::int64_t(support.size() * y.size());
-        if (!around_.shift.empty())
-            for (std::size_t i = 0; i < scores.size(); ++i) scores[i] += around_.shift[i];
-        return true;
-    }
-
-    // How far each row is from being content at the present bias: positive for violators.
-    std::vector<double> discontent() {
-        std::vector<double> rates(y.size());
-        with_loss([&](const auto& loss) { measure(loss); });
-        for (std::size_t i = 0; i < y.size(); ++i)
-            rates[i] = std::max(-scores[i] - right_[i] - middle_, middle_ + scores[i] + left_[i]);
-        return rates;
-    }
-
-    // What the rows outside `active` are to a problem on the active ones alone. The scores that the active rows get from
-    // outside are summed over the fewer of the two sides' variables.
-    bool around(const std::vector<std::int64_t>& active, Surroundings& found) {
-        std::vector<char> in(y.size(), 0);
-        std::vector<std::int64_t> support[2], points;
-        std::vector<double> coef[2];
-        for (std::int64_t i : active) in[i] = 1, points.push_back(rows_[i]);
-        for (std::size_t i = 0; i < y.size(); ++i)
-            if (beta[i] != 0) support[int(in[i])].push_back(rows_[i]), coef[int(in[i])].push_back(beta[i]);
-        const int side = support[1].size() < support[0].size();
-        std::vector<double> sums(points.size());
-        if (!kernel_.source->apply({support[side].data(), 0, std::int64_t(support[side].size())}, coef[side].data(), 1,
-                                   {points.data(), 0, std::int64_t(points.size())}, sums.data(), &watch))
-            return false;
-        kernel_values_ += std::int64_t(support[side].size() * points.size());
-        with_loss([&](const auto& loss) {
-            sum_up(loss);
-            found.dual = last_.dual;
-            for (std::size_t t = 0; t < active.size(); ++t) {
-                const std::int64_t i = active[t];
-                found.scores.push_back(scores[i]);
-                found.shift.push_back(side ? scores[i] - sums[t] : sums[t]);
-                found.dual -= 0.5 * beta[i] * (scores[i] + found.shift[t]) + loss.h(y[i], C[i], beta[i]);
-            }
-            for (std::size_t i = 0; i < y.size(); ++i)
-                if (!in[i]) found.gap += loss.gap(y[i], C[i], beta[i], scores[i] + bias_);
-        });
-        return true;
-    }
-
-    // Takes over new values for some of the variables, with the scores of their rows, and brings the other scores up to date.
-    bool adopt(const std::vector<std::int64_t>& active, const std::vector<double>& values, const std::vector<double>& active_scores) {
-        std::vector<std::int64_t> changed, others, other_rows;
-        std::vector<double> change;
-        std::vector<char> in(y.size(), 0);
-        for (std::size_t t = 0; t < active.size(); ++t) {
-            const std::int64_t i = active[t];
-            in[i] = 1;
-            if (values[t] != beta[i]) changed.push_back(rows_[i]), change.push_back(values[t] - beta[i]);
-        }
-        for (std::int64_t i = 0; i < std::int64_t(y.size()); ++i)
-            if (!in[i]) others.push_back(i), other_rows.push_back(rows_[i]);
-        std::vector<double> delta(others.size());
-        if (!kernel_.source->apply({changed.data(), 0, std::int64_t(changed.size())}, change.data(), 1,
-                                   {other_rows.data(), 0, std::int64_t(other_rows.size())}, delta.data(), &watch))
-            return false;
-        kernel_values_ += std::int64_t(changed.size() * others.size());
-        for (std::size_t t = 0; t < others.size(); ++t) scores[others[t]] += delta[t];
-        with_loss([&](const auto& loss) {
-            for (std::size_t t = 0; t < active.size(); ++t) {
-                beta[active[t]] = values[t], scores[active[t]] = active_scores[t];
-                moved(loss, active[t]);
-            }
-        });
-        return true;
-    }
+    std::int64_t rounds() const { return rounds_; }
 
     // Runs rounds until the gap is reached, nothing moves, the watch stops it, or `max_rounds` or `seconds` are over.
     Status advance(std::int64_t max_rounds, double seconds, std::vector<Round>& records) {
@@ -175,204 +51,7 @@ class WorkingSet {
         return status;
     }
 
-    // The certificate, in double: recomputes the scores of all rows whose gap term is not certainly zero.
-    // False if the watch stopped it; the running figures then stand.
-    bool certify(Round& record) {
-        bool whole = true;
-        with_loss([&](const auto& loss) {
-            std::vector<std::int64_t> support, check, local;
-            std::vector<double> coef;
-            gather_support(support, coef);
-            measure(loss);
-            best_bias(loss);
-            double drift = 0;
-            std::vector<char> fresh(y.size(), 0);
-            // First the rows that carry a coefficient or a loss; then those that the drift seen there could move to one.
-            for (int pass = 0; pass < 2 && whole; ++pass) {
-                check.clear(), local.clear();
-                for (std::int64_t i = 0; i < std::int64_t(y.size()); ++i) {
-                    if (fresh[i]) continue;
-                    const double f = scores[i] + bias_, d = 10 * drift;
-                    const bool needed = beta[i] != 0 || loss.value(y[i], C[i], f) > 0 ||
-                                        (pass && (loss.value(y[i], C[i], f - d) > 0 || loss.value(y[i], C[i], f + d) > 0));
-                    if (needed) check.push_back(rows_[i]), local.push_back(i), fresh[i] = 1;
-                }
-                std::vector<double> f(check.size());
-                whole = kernel_.exact->apply({support.data(), 0, std::int64_t(support.size())}, coef.data(), 1,
-                                             {check.data(), 0, std::int64_t(check.size())}, f.data(), &watch);
-                kernel_values_ += std::int64_t(support.size() * check.size());
-                if (!whole) return;
-                for (std::size_t t = 0; t < local.size(); ++t) {
-                    drift = std::max(drift, std::fabs(scores[local[t]] - f[t]));
-                    scores[local[t]] = f[t];
-                }
-            }
-            measure(loss);
-            best_bias(loss);
-            sum_up(loss);
-            record = last_;
-        });
-        return whole;
-    }
-
-    std::int64_t rounds() const { return rounds_; }
-    std::int64_t steps() const { return steps_; }
-    std::int64_t kernel_values() const { return kernel_values_; }
-
-    // Figures of the present point from the running scores, with the best bias.
-    Round figures() {
-        with_loss([&](const auto& loss) {
-            measure(loss);
-            best_bias(loss);
-            sum_up(loss);
-        });
-        return last_;
-    }
-
   private:
-    template <class F>
-    void with_loss(F&& f) {
-        Losses::visit(loss_, std::forward<F>(f));
-    }
-
-    template <class L>
-    void moved(const L& loss, std::int64_t i) {
-        right_[i] = beta[i] < hi_[i] ? loss.right(y[i], C[i], beta[i]) : kInfinity;
-        left_[i] = beta[i] > lo_[i] ? loss.left(y[i], C[i], beta[i]) : -kInfinity;
-    }
-
-    // Scales the larger side so that the sum is zero: any box-feasible start becomes feasible.
-    void balance() {
-        double positive = 0, negative = 0;
-        for (double b : beta) (b > 0 ? positive : negative) += std::fabs(b);
-        const double larger = std::max(positive, negative), ratio = larger > 0 ? std::min(positive, negative) / larger : 1;
-        if (ratio > 1 - 1e-12) return;  // zero but for rounding
-        for (double& b : beta)
-            if ((b > 0) == (positive > negative)) b *= ratio;
-    }
-
-    void gather_support(std::vector<std::int64_t>& support, std::vector<double>& coef) const {
-        for (std::int64_t i = 0; i < std::int64_t(beta.size()); ++i)
-            if (beta[i] != 0) support.push_back(rows_[i]), coef.push_back(beta[i]);
-    }
-
-    // Sums over all rows in chunks of fixed size, added in order: the same for any number of threads.
-    template <class Part, class F>
-    std::vector<Part> chunked(F&& f) {
-        constexpr std::int64_t per = 16384;
-        const std::int64_t n = std::int64_t(y.size());
-        std::vector<Part> parts((n + per - 1) / per);
-        kernel_.threads->run(std::int64_t(parts.size()), nullptr,
-                             [&](std::int64_t c, int) { parts[c] = f(c * per, std::min(n, (c + 1) * per)); });
-        return parts;
-    }
-
-    // Whether a row's violation is worth a step. Where h' has no bounds, it may be any size and worth nothing.
-    template <class L>
-    bool counts(const L& loss, std::int64_t i) const {
-        if constexpr (L::quadratic) return true;
-        else return loss.gap(y[i], C[i], beta[i], scores[i] + middle_) > negligible_;
-    }
-
-    // The rates' extremes and from them the violation and the bias.
-    template <class L>
-    void measure(const L& loss) {
-        struct Part {
-            double top = -kInfinity, bottom = kInfinity;
-        };
-        negligible_ = 1e-3 * target * std::max(std::fabs(last_.primal), std::fabs(last_.dual)) / double(y.size());
-        if (!L::quadratic && pairs_) best_bias(loss), middle_ = bias_;
-        top_ = -kInfinity, bottom_ = kInfinity;
-        for (const Part& part : chunked<Part>([&](std::int64_t from, std::int64_t to) {
-                 Part p;
-                 for (std::int64_t i = from; i < to; ++i) {
-                     if (!counts(loss, i)) continue;
-                     p.top = std::max(p.top, -scores[i] - right_[i]);
-                     p.bottom = std::min(p.bottom, -scores[i] - left_[i]);
-                 }
-                 return p;
-             }))
-            top_ = std::max(top_, part.top), bottom_ = std::min(bottom_, part.bottom);
-        if (!pairs_) {
-            last_.violation = std::max({0.0, top_, -bottom_});
-            middle_ = bias_ = 0;
-            return;
-        }
-        last_.violation = top_ - bottom_;
-        if (!L::quadratic) return;
-        middle_ = top_ == -kInfinity ? bottom_ : bottom_ == kInfinity ? top_ : (top_ + bottom_) / 2;
-        bias_ = middle_;
-    }
-
-    // The bias that minimises sum C loss(f + b), for the certificate of a free intercept: its slope is increasing in b, so
-    // bracket and bisect (for a smooth slope, in turn with the false position). A piecewise linear loss has its corner
-    // between the last two trials: the better end is taken.
-    template <class L>
-    void best_bias(const L& loss) {
-        if (!pairs_) return;
-        const auto slope = [&](double b) {
-            double total = 0;
-            for (double part : chunked<double>([&](std::int64_t from, std::int64_t to) {
-                     double s = 0;
-                     for (std::int64_t i = from; i < to; ++i) s += loss.slope(y[i], C[i], scores[i] + b);
-                     return s;
-                 }))
-                total += part;
-            return total;
-        };
-        const double spread = std::fabs(top_ - bottom_), from = bias_;
-        double width = L::quadratic && std::isfinite(spread) ? std::max(1e-3, spread) : 1.0;
-        double low = from - width, high = from + width, at_low = slope(low), at_high = slope(high);
-        for (int t = 0; t < 60 && at_low > 0; ++t) low -= width *= 2, at_low = slope(low);
-        for (int t = 0; t < 60 && at_high < 0; ++t) high += width *= 2, at_high = slope(high);
-        for (int t = 0; t < 100 && high - low > 1e-15 * std::max(std::fabs(high), std::fabs(low)); ++t) {
-            double b = (low + high) / 2;
-            if (!L::quadratic && t % 2 == 0 && at_high > at_low) b = std::clamp(low - at_low * (high - low) / (at_high - at_low), low, high);
-            const double at = slope(b);
-            if (at == 0) low = high = b;
-            else if (at > 0) high = b, at_high = at;
-            else low = b, at_low = at;
-        }
-        double best = kInfinity, chosen = from;
-        for (double b : {from, low, high}) {
-            bias_ = b;
-            sum_up(loss);
-            if (last_.primal < best) best = last_.primal, chosen = b;
-        }
-        bias_ = chosen;
-    }
-
-    // Primal and dual at the present bias. Their sum is the sum of the rows' gap terms, none of them negative, so the gap
-    // is free of cancellation.
-    template <class L>
-    void sum_up(const L& loss) {
-        struct Part {
-            double gap = 0, dual = 0;
-            std::int64_t support = 0;
-        };
-        double gap = 0, dual = around_.dual;
-        last_.support = 0;
-        for (const Part& part : chunked<Part>([&](std::int64_t from, std::int64_t to) {
-                 Part p;
-                 for (std::int64_t i = from; i < to; ++i) {
-                     p.gap += loss.gap(y[i], C[i], beta[i], scores[i] + bias_);
-                     const double shift = around_.shift.empty() ? 0.0 : around_.shift[i];
-                     p.dual += 0.5 * beta[i] * (scores[i] + shift) + loss.h(y[i], C[i], beta[i]);
-                     p.support += beta[i] != 0;
-                 }
-                 return p;
-             }))
-            gap += part.gap, dual += part.dual, last_.support += part.support;
-        last_.dual = dual;
-        last_.primal = gap + around_.gap - dual;
-        const double scale = std::max({std::fabs(last_.primal), std::fabs(dual), 1e-300});
-        own_gap_ = gap / scale;
-        last_.gap = (gap + around_.gap) / scale;
-        last_.bias = bias_;
-        last_.steps = steps_;
-        last_.kernel_values = kernel_values_;
-    }
-
     template <class L>
     Status round(const L& loss, std::vector<Round>& records) {
         measure(loss);
@@ -458,7 +137,7 @@ class WorkingSet {
             std::vector<Candidate> up, down;
         };
         std::vector<Candidate> up, down;
-        for (const Part& part : chunked<Part>([&](std::int64_t from, std::int64_t to) {
+        for (const Part& part : this->template chunked<Part>([&](std::int64_t from, std::int64_t to) {
                  Part p;
                  for (std::int64_t i = from; i < to; ++i) {
                      if (inside_[i] || !counts(loss, i)) continue;
@@ -618,17 +297,10 @@ class WorkingSet {
         return true;
     }
 
-    KernelRows<T> kernel_;
-    std::vector<int> blocks_;
-    std::vector<std::int64_t> offsets_, rows_;  // of the problem's blocks; the data set's number of each row
-    Surroundings around_;
-    LossParams loss_;
-    bool pairs_;
-    std::vector<double> lo_, hi_, right_, left_, diagonal_;
-    Round last_;
-    double own_gap_ = 0, top_ = 0, bottom_ = 0, middle_ = 0, bias_ = 0, negligible_ = 0, inner_share_ = 0.1;
-    std::int64_t rounds_ = 0, steps_ = 0, kernel_values_ = 0, marked_round_ = 0;
+    double inner_share_ = 0.1;  // of the violation: the tolerance on W
+    std::int64_t rounds_ = 0, marked_round_ = 0;
     double marked_dual_ = 0, marked_gap_ = kInfinity, best_gap_ = kInfinity;
+    std::vector<double> diagonal_;  // of the kernel, as far as it was needed
     int capacity_;
     std::int64_t leading_;
     std::vector<std::int64_t> members_;  // of W, by place

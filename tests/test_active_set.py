@@ -1,4 +1,4 @@
-"""The way through active rows and clusters, forced on small problems, certifies the same optimum."""
+"""The way through active rows and clusters, forced on small problems: the same optimum."""
 
 import numpy as np
 import pytest

@@ -1,13 +1,13 @@
 """The working-set solver by way of the active rows, for many rows.
 
-Once the scores f = K beta are roughly right, most rows are content: at a bound, and far from leaving it.
-So
+Once the scores f = K beta are roughly right, most rows are content: at a bound, and far from leaving
+it. So
 
     1. start from clusters where the kernel allows, and let the whole problem settle roughly;
     2. active rows: all that are not content, and a third more of those that nearly are not;
     3. solve the problem on the active rows alone (short kernel rows, a small cache);
-    4. bring the scores of the other rows up to date; stop if the gap of the whole problem is reached,
-       else go to 2.
+    4. bring the scores of the other rows up to date; stop if the gap of the whole problem is
+       reached, else go to 2.
 
 The dual never rises, and nothing is left out for good.
 """
@@ -48,7 +48,10 @@ class ActiveSet:
         self.active: NDArray[np.int64] = np.empty(0, dtype=np.int64)
         self.adopted = time.perf_counter()  # when the whole last took over the part's values
         self.adopting = 0.0  # seconds that it took
-        self.goal, self.last_round = _ROUGH_GAP, _ROUGH_ROUNDS  # of the whole, before rows are chosen
+        self.goal, self.last_round = (
+            _ROUGH_GAP,
+            _ROUGH_ROUNDS,
+        )  # of the whole, before rows are chosen
         self.support_outside = 0  # support vectors among the rows that are not active
         self.past: tuple[int, ...] = (0, 0, 0)  # work of the parts that are done
 
@@ -130,7 +133,11 @@ class ActiveSet:
     def _whole(self, time_left: float) -> _core.WorkingSet:
         if self.whole is None:
             start = self.start
-            if start is None and time_left > 0.0 and self.problem.data.kernel.name in SHIFT_INVARIANT:
+            if (
+                start is None
+                and time_left > 0.0
+                and self.problem.data.kernel.name in SHIFT_INVARIANT
+            ):
                 start = self._cluster(time_left)
             rows = self.kernels.rows(self.precision, self.problem.offset, cache=False)
             self.whole = self.problem.core(rows, start, self.kernels.size, self.floor)

@@ -16,7 +16,8 @@ from margrave.progress import Progress
 class Settings:
     """Tolerance, budgets and progress of one fit.
 
-    ``tol`` is the relative duality gap, ``memory`` the bytes for caches and buffers beyond the data.
+    ``tol`` is the relative duality gap, ``memory`` the bytes for caches and buffers beyond the
+    data.
     """
 
     tol: float

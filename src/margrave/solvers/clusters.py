@@ -2,10 +2,10 @@
 
     for k = many .. few clusters:   beta_c = argmin of the problem on cluster c alone, from beta_c
 
-Rows of different clusters hardly see each other through a kernel that falls with the distance, so the
-clusters' solutions together are close to the whole problem's (Hsieh, Si and Dhillon, ICML 2014). A
-cluster is a box-constrained problem without a free intercept: an equality constraint per cluster would
-keep its sum for ever.
+Rows of different clusters hardly see each other through a kernel that falls with the distance, so
+the clusters' solutions together are close to the whole problem's (Hsieh, Si, Dhillon, ICML 2014).
+A cluster is a box-constrained problem without a free intercept: an equality constraint per cluster
+would keep its sum for ever.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from margrave import _core
+from margrave.kernels import core_rows
 from margrave.problem import Floats, Problem
 
 SHIFT_INVARIANT = ("rbf", "laplacian")  # kernels that fall with the distance
@@ -59,7 +61,7 @@ def cluster_start(
         beta[rows] = core.beta
 
     for size in _PART_SIZES:
-        label = kmeans(X, max(2, len(beta) // size), rng)
+        label = kmeans(X, max(2, len(beta) // size), rng, threads)
         order = np.argsort(label, kind="stable")
         parts = np.split(order, np.flatnonzero(np.diff(label[order])) + 1)
         parts.sort(key=len, reverse=True)  # the longest first, so that nobody waits for it
@@ -70,14 +72,14 @@ def cluster_start(
     return beta
 
 
-def kmeans(X: Any, k: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def kmeans(X: Any, k: int, rng: np.random.Generator, threads: int = 1) -> NDArray[np.int64]:
     """Labels of all rows from a few rounds of Lloyd's iteration on a sample."""
     n = X.shape[0]
     sample = X[np.sort(rng.choice(n, min(n, _SAMPLE), replace=False))]
     centres = sample[np.sort(rng.choice(sample.shape[0], min(k, sample.shape[0]), replace=False))]
     centres = np.asarray(centres.todense() if sparse.issparse(centres) else centres)
     for _ in range(_LLOYD_ROUNDS):
-        label = nearest(sample, centres)
+        label = nearest(sample, centres, threads)
         members = sparse.csr_array(
             (np.ones(len(label), dtype=X.dtype), (label, np.arange(len(label)))),
             shape=(len(centres), len(label)),
@@ -86,16 +88,20 @@ def kmeans(X: Any, k: int, rng: np.random.Generator) -> NDArray[np.int64]:
         sums = np.asarray(sums.todense() if sparse.issparse(sums) else sums)
         counts = np.bincount(label, minlength=len(centres))[:, None]
         centres = np.where(counts > 0, sums / np.maximum(counts, 1), centres).astype(X.dtype)
-    return nearest(X, centres)
+    return nearest(X, centres, threads)
 
 
-def nearest(X: Any, centres: NDArray[Any]) -> NDArray[np.int64]:
+def nearest(X: Any, centres: NDArray[Any], threads: int) -> NDArray[np.int64]:
     """Number of the nearest centre of every row, some thousand rows at a time."""
     half_squares = 0.5 * (centres**2).sum(axis=1)
-    step = max(1, (1 << 22) // len(centres))
-    return np.concatenate(
-        [
-            np.argmin(half_squares - X[first : first + step] @ centres.T, axis=1)
-            for first in range(0, X.shape[0], step)
-        ]
-    )
+    products, step = _core.Kernel("linear"), max(1, (1 << 20) // len(centres))
+    columns = core_rows(centres)
+
+    def label(first: int) -> NDArray[np.int64]:
+        dots = _core.tile(products, core_rows(X[first : first + step]), columns, "float32")
+        labels: NDArray[np.int64] = np.argmin(half_squares - dots, axis=1)
+        return labels
+
+    # the core's own products: those of NumPy leave their threads spinning beside ours
+    with ThreadPoolExecutor(threads) as pool:
+        return np.concatenate(list(pool.map(label, range(0, X.shape[0], step))))

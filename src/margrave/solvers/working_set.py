@@ -173,8 +173,8 @@ class _Descent:
         Not over means that this precision can do no more.
         """
         tol = self.settings.tol
-        # single precision flatters its running figures a little; who asks for many digits wants them
-        # in the scores too, whose error is of the order of the square root of the gap
+        # single precision flatters its running figures a little; who asks for many digits wants
+        # them in the scores too, whose error is of the order of the square root of the gap
         target = tol * (0.9 if precision == "float32" else 0.1 if tol < 1e-6 else 1.0)
         rounds_before = self.n_iter
         while True:
