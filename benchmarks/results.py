@@ -93,6 +93,17 @@ def objective_differences(libraries: dict[str, Entry]) -> dict[str, dict[str, fl
     }
 
 
+def _lower(pair: str, results: Results) -> str:
+    """Say whose primal value is the lower, that is the better one."""
+    primal = {
+        name: median(m["checks"]["primal"] for m in measurements(results["libraries"][name]))
+        for name in pair.split(" / ")
+    }
+    return (
+        f"; {LIBRARIES[min(primal, key=primal.__getitem__)].title} reached the lower primal value"
+    )
+
+
 def concerns(results: Results) -> list[str]:
     """Everything that a reader of the figures must know."""
     found = []
@@ -122,7 +133,7 @@ def concerns(results: Results) -> list[str]:
     for pair, difference in results["objective_differences"].items():
         worst = max(difference.values())
         if worst > SAME_OBJECTIVE:
-            found.append(f"objectives differ by {worst:.1e} ({pair})")
+            found.append(f"objectives differ by {worst:.1e} ({pair}){_lower(pair, results)}")
     if results["run"]["tiny"] or results["run"]["generated"]:
         found.append("a check of the harness, not a measurement")
     return found

@@ -142,97 +142,40 @@ nb::dict table(List) {
     return d;
 }
 
-using Fetch = std::function<nb::object(nb::object, nb::object)>;
-
 nb::object numbers(const Subset& s) {
     std::vector<std::int64_t> v(s.count);
     for (std::int64_t i = 0; i < s.count; ++i) v[i] = s[i];
     return to_numpy(std::move(v), {std::size_t(s.count)});
 }
 
-// Kernel rows of one data set in one precision: source, cache and threads. Native kernels work on rows; with a `fetch`
-// function the values come from Python, with `precomputed` they are the rows themselves.
-class PyKernelRows {
-  public:
-    PyKernelRows(PyRows rows, std::optional<PyKernel> kernel, nb::object fetch, double offset, std::vector<std::int64_t> starts,
+// Kernel values from a Python function of two arrays of row numbers.
+Fetch ask_python(const nb::object& function) {
+    return [function](const Subset& queries, const Subset& points, double* out) {
+        nb::gil_scoped_acquire lock;
+        const Table values = nb::cast<Table>(function(numbers(queries), numbers(points)));
+        if (std::int64_t(values.shape(0)) != queries.count || std::int64_t(values.shape(1)) != points.count)
+            throw nb::value_error("the kernel function returned an array of a wrong shape");
+        std::memcpy(out, values.data(), sizeof(double) * queries.count * points.count);
+    };
+}
+
+// The store and the rows that it borrows.
+struct PyKernelRows {
+    PyRows rows;
+    nb::object function;  // kept here too: it must not be released without the interpreter's lock
+    KernelStore store;
+
+    PyKernelRows(PyRows borrowed, const std::optional<PyKernel>& kernel, nb::object fetch, double offset, std::vector<std::int64_t> starts,
                  const std::string& dtype, std::int64_t memory, std::int64_t buffer, int threads, bool cache, const std::string& isa)
-        : is_double(::is_double(dtype)), rows_(std::move(rows)), fetch_(fetch), threads_(threads), buffer_(buffer), isa_(&choose_isa(isa)), starts_(std::move(starts)) {
-        if (starts_.size() < 2 || starts_.front() != 0 || starts_.back() != rows_.rows.count) throw nb::value_error("blocks do not cover the rows");
-        if (is_double) build<double>(kernel, offset, memory, cache);
-        else build<float>(kernel, offset, memory, cache);
-    }
-    template <class T>
-    KernelRows<T> view() {
-        if constexpr (sizeof(T) == 4) return {float_.get(), exact_.get(), float_cache_.get(), &threads_, isa_, starts_};
-        else return {exact_.get(), exact_.get(), double_cache_.get(), &threads_, isa_, starts_};
-    }
-    const std::vector<std::int64_t>& starts() const { return starts_; }
-    std::int64_t cached() const { return float_cache_ ? float_cache_->bytes() : double_cache_->bytes(); }
-    bool is_double;
+        : rows(std::move(borrowed)), function(fetch),
+          store(rows.rows, kernel ? &kernel->params : nullptr, fetch.is_none() ? values_of(rows.rows) : ask_python(fetch), offset,
+                checked(std::move(starts), rows.rows.count), {is_double(dtype), cache, memory, buffer, threads}, choose_isa(isa)) {}
 
-  private:
-    template <class T>
-    std::unique_ptr<KernelSource<T>> make(const std::optional<PyKernel>& kernel, double offset, std::int64_t resident) {
-        const Rows& r = rows_.rows;
-        if (kernel) {
-            auto source = std::make_unique<TileSource<T>>(kernel->params, r, r, *isa_, threads_, buffer_);
-            // Never a double copy of float data.
-            if (resident > 0 && (sizeof(T) == 4 || r.is_double)) source->keep_packed(starts_);
-            return source;
-        }
-        if (fetch_.is_none())
-            return std::make_unique<TableSource<T>>(r.count, offset, [this](const Subset& q, const Subset& p, double* out) {
-                for (std::int64_t i = 0; i < q.count; ++i, out += p.count) {
-                    if (rows_.rows.sparse) {
-                        row_.assign(rows_.rows.features, 0.0);
-                        rows_.rows.each(q[i], [&](std::int64_t k, double v) { row_[k] = v; });
-                        for (std::int64_t j = 0; j < p.count; ++j) out[j] = row_[p[j]];
-                        continue;
-                    }
-                    const std::int64_t at = q[i] * rows_.rows.row_stride, step = rows_.rows.column_stride;
-                    if (rows_.rows.is_double)
-                        for (std::int64_t j = 0; j < p.count; ++j) out[j] = static_cast<const double*>(rows_.rows.values)[at + p[j] * step];
-                    else
-                        for (std::int64_t j = 0; j < p.count; ++j) out[j] = static_cast<const float*>(rows_.rows.values)[at + p[j] * step];
-                }
-            });
-        return std::make_unique<TableSource<T>>(r.count, offset, [this](const Subset& q, const Subset& p, double* out) {
-            nb::gil_scoped_acquire lock;
-            const Table values = nb::cast<Table>(fetch_(numbers(q), numbers(p)));
-            if (std::int64_t(values.shape(0)) != q.count || std::int64_t(values.shape(1)) != p.count)
-                throw nb::value_error("the kernel function returned an array of a wrong shape");
-            std::memcpy(out, values.data(), sizeof(double) * q.count * p.count);
-        });
+    static std::vector<std::int64_t> checked(std::vector<std::int64_t> starts, std::int64_t rows) {
+        if (starts.size() < 2 || starts.front() != 0 || starts.back() != rows || !std::is_sorted(starts.begin(), starts.end()))
+            throw nb::value_error("blocks do not cover the rows");
+        return starts;
     }
-    template <class T>
-    void build(const std::optional<PyKernel>& kernel, double offset, std::int64_t memory, bool cache) {
-        const Rows& r = rows_.rows;
-        std::int64_t packed = r.sparse ? 0 : r.count * r.features * std::int64_t(sizeof(T));
-        if (packed > memory / 4) packed = 0;
-        std::vector<std::int64_t> widths;
-        for (std::size_t b = 0; b + 1 < starts_.size(); ++b) widths.push_back(starts_[b + 1] - starts_[b]);
-        const std::int64_t left = cache ? std::max<std::int64_t>(0, memory - packed) : 0;
-        if constexpr (sizeof(T) == 4) {
-            float_ = make<float>(kernel, offset, packed);
-            float_cache_ = std::make_unique<RowCache<float>>(widths, left);
-            exact_ = make<double>(kernel, offset, 0);
-        } else {
-            exact_ = make<double>(kernel, offset, packed);
-            double_cache_ = std::make_unique<RowCache<double>>(widths, left);
-        }
-    }
-
-    PyRows rows_;
-    nb::object fetch_;
-    Threads threads_;
-    std::int64_t buffer_;
-    const Isa* isa_;
-    std::vector<std::int64_t> starts_;
-    std::vector<double> row_;
-    std::unique_ptr<KernelSource<float>> float_;
-    std::unique_ptr<KernelSource<double>> exact_;
-    std::unique_ptr<RowCache<float>> float_cache_;
-    std::unique_ptr<RowCache<double>> double_cache_;
 };
 
 nb::dict as_dict(const Round& r) {
@@ -248,16 +191,16 @@ class PyWorkingSet {
                  const std::optional<Doubles>& start, const Surroundings& around, int size) {
         std::int64_t n = 0;
         for (int b : blocks) {
-            if (b < 0 || std::size_t(b) + 1 >= kernel.starts().size()) throw nb::value_error("no such block of rows");
-            n += kernel.starts()[b + 1] - kernel.starts()[b];
+            if (b < 0 || std::size_t(b) + 1 >= kernel.store.starts().size()) throw nb::value_error("no such block of rows");
+            n += kernel.store.starts()[b + 1] - kernel.store.starts()[b];
         }
         if (std::int64_t(y.size()) != n || std::int64_t(C.size()) != n || (start && std::int64_t(start->size()) != n) ||
             (!around.shift.empty() && (std::int64_t(around.shift.size()) != n || !start)) || size < 2)
             throw nb::value_error("working set: arrays of a wrong length");
         std::vector<double> from = start ? copied(*start) : std::vector<double>();
         started_ = !around.shift.empty();  // it brings its scores
-        if (kernel.is_double) double_.emplace(kernel.view<double>(), std::move(blocks), loss.params, pairs, copied(y), copied(C), std::move(from), around, size);
-        else float_.emplace(kernel.view<float>(), std::move(blocks), loss.params, pairs, copied(y), copied(C), std::move(from), around, size);
+        if (kernel.store.is_double()) double_.emplace(kernel.store.view<double>(), std::move(blocks), loss.params, pairs, copied(y), copied(C), std::move(from), around, size);
+        else float_.emplace(kernel.store.view<float>(), std::move(blocks), loss.params, pairs, copied(y), copied(C), std::move(from), around, size);
         visit([](auto& w) { w.watch.interrupted = ctrl_c; });
     }
 
@@ -329,7 +272,14 @@ class PyWorkingSet {
     }
     nb::dict figures() {
         Round record;
-        visit([&](auto& w) { record = w.figures(); });
+        {
+            nb::gil_scoped_release free;
+            visit([&](auto& w) {
+                if (!started_ && !is_zero(w)) w.forget();  // stopped before its scores were there
+                started_ = true;
+                record = w.figures();
+            });
+        }
         return as_dict(record);
     }
     nb::object beta() {
@@ -364,10 +314,12 @@ class PyWorkingSet {
     // The scores of a start that is not zero.
     template <class W>
     bool begin(W& w) {
-        bool needed = false;
-        for (double b : w.beta) needed |= b != 0;
-        if (!started_ && needed && !w.rebuild()) return false;
+        if (!started_ && !is_zero(w) && !w.rebuild()) return false;
         return started_ = true;
+    }
+    template <class W>
+    static bool is_zero(const W& w) {
+        return std::all_of(w.beta.begin(), w.beta.end(), [](double b) { return b == 0; });
     }
     template <class W>
     static std::vector<std::int64_t> rows_of(const Longs& active, const W& w) {
@@ -455,10 +407,10 @@ NB_MODULE(_core, m) {
             return l.map([](const auto& loss, double a, double b, double c, double d) { return loss.gap(a, b, c, d); }, y, C, beta, f); },
             nb::arg("y"), nb::arg("C"), nb::arg("beta"), nb::arg("f"));
     nb::class_<PyKernelRows>(m, "KernelRows", "Kernel rows of one data set, cached within a memory budget.")
-        .def(nb::init<PyRows, std::optional<PyKernel>, nb::object, double, std::vector<std::int64_t>, const std::string&, std::int64_t, std::int64_t, int, bool, const std::string&>(),
+        .def(nb::init<PyRows, const std::optional<PyKernel>&, nb::object, double, std::vector<std::int64_t>, const std::string&, std::int64_t, std::int64_t, int, bool, const std::string&>(),
              nb::arg("rows"), nb::arg("kernel").none(), nb::arg("fetch").none(), nb::arg("offset"), nb::arg("starts"), nb::arg("dtype"), nb::arg("memory"),
              nb::arg("buffer"), nb::arg("threads"), nb::arg("cache") = true, nb::arg("isa") = "")
-        .def_prop_ro("cached_bytes", &PyKernelRows::cached);
+        .def_prop_ro("cached_bytes", [](const PyKernelRows& k) { return k.store.cached_bytes(); });
     nb::class_<Surroundings>(m, "Surroundings", "What the rest of a larger problem does to the rows of one part of it.")
         .def(nb::init<>());
     nb::class_<PyWorkingSet>(m, "WorkingSet", "The working-set solver for one problem.")

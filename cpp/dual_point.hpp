@@ -5,26 +5,14 @@
 // With up_i = -f_i - h_i'(beta_i from the right) and low_i = -f_i - h_i'(from the left): how much each row violates optimality,
 // which bias b is best, the duality gap P + D as a sum of non-negative terms, and the certificate with scores in double.
 #pragma once
-#include "cache.hpp"
+#include "kernel_rows.hpp"
 #include "loss.hpp"
-#include "source.hpp"
 
 namespace margrave {
 
 struct Round {
     std::int64_t round = 0, support = 0, steps = 0, kernel_values = 0;
     double primal = 0, dual = 0, gap = 0, violation = 0, bias = 0;
-};
-
-// Rows, kernel and cache shared by the problems on one data set.
-template <class T>
-struct KernelRows {
-    KernelSource<T>* source;
-    KernelSource<double>* exact;  // for the certificate
-    RowCache<T>* cache;
-    Threads* threads;
-    const Isa* isa;
-    std::vector<std::int64_t> starts;  // blocks of rows
 };
 
 // What the rest of a larger problem does to the rows of this one: their scores from the other variables, and the other
@@ -81,6 +69,17 @@ class DualPoint {
         if (!around_.shift.empty())
             for (std::size_t i = 0; i < scores.size(); ++i) scores[i] += around_.shift[i];
         return true;
+    }
+
+    // Back to zero, or as near to it as the box allows: for a start whose scores could not be computed in time.
+    void forget() {
+        scores = around_.shift.empty() ? std::vector<double>(y.size(), 0.0) : around_.shift;
+        with_loss([&](const auto& loss) {
+            for (std::size_t i = 0; i < y.size(); ++i) {
+                beta[i] = std::clamp(0.0, lo_[i], hi_[i]);
+                moved(loss, std::int64_t(i));
+            }
+        });
     }
 
     // How far each row is from being content at the present bias: positive for violators.

@@ -1,7 +1,7 @@
 """The working-set solver by way of the active rows, for many rows.
 
-Once the scores f = K beta are roughly right, most rows are content: at a bound, and far from leaving
-it. So
+Once the scores f = K beta are roughly right, most rows are content: at a bound, and far from
+leaving it. So
 
     1. start from clusters where the kernel allows, and let the whole problem settle roughly;
     2. active rows: all that are not content, and a third more of those that nearly are not;
@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from margrave import _core
 from margrave.problem import Floats, Problem
@@ -171,10 +172,11 @@ class ActiveSet:
             return False
         part = self.problem.restrict(self.active)
         beta = whole.beta
-        copied = part.data.X.data.nbytes if hasattr(part.data.X, "nnz") else part.data.X.nbytes
+        # the copy of the active rows, and what the whole keeps packed, and its kernel block
+        taken = _bytes(part.data.X) + _bytes(self.problem.data.X) + 8 * self.kernels.size**2
         rows = part.data.kernel_rows(
             self.precision,
-            max(0, self.kernels.memory - copied),
+            max(0, self.kernels.memory - taken),
             self.kernels.buffer,
             self.kernels.threads,
             part.offset,
@@ -226,3 +228,7 @@ class ActiveSet:
             record["support"] += self.support_outside
             record["active"] = len(self.active)
         return record
+
+
+def _bytes(X: Any) -> int:
+    return int(X.data.nbytes + X.indices.nbytes if sparse.issparse(X) else X.nbytes)

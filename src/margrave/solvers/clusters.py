@@ -10,6 +10,7 @@ would keep its sum for ever.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -48,7 +49,11 @@ def cluster_start(
     box = replace(problem, intercept=None) if problem.intercept == "free" else problem
     X = problem.data.X[problem.data_rows] if problem.blocks is not None else problem.data.X
 
+    given_up = threading.Event()  # by Ctrl-C, which only the main thread hears
+
     def solve(rows: NDArray[np.int64]) -> None:
+        if given_up.is_set():
+            return
         part = box.restrict(rows)
         kernel_rows = part.data.kernel_rows(
             precision, memory // threads, 1 << 20, 1, offset=part.offset
@@ -56,7 +61,8 @@ def cluster_start(
         core = part.core(kernel_rows, beta[rows], 2048, floor)
         for _ in range(_ROUNDS):
             status, _ = core.advance(_GAP, 1, 1e18, max(0.0, min(seconds_left(), 1e18)))
-            if status != "running" or core.work[1] > _STEPS_PER_ROW * len(rows):
+            crawls = core.work[1] > _STEPS_PER_ROW * len(rows)
+            if status != "running" or crawls or given_up.is_set():
                 break
         beta[rows] = core.beta
 
@@ -66,7 +72,11 @@ def cluster_start(
         parts = np.split(order, np.flatnonzero(np.diff(label[order])) + 1)
         parts.sort(key=len, reverse=True)  # the longest first, so that nobody waits for it
         with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(solve, parts))
+            try:
+                list(pool.map(solve, parts))
+            except KeyboardInterrupt:
+                given_up.set()
+                raise
         if seconds_left() <= 0.0:
             break
     return beta
