@@ -213,7 +213,9 @@ def test_report_states_ratios_goals_and_concerns() -> None:
     worse = copy.deepcopy(found)
     worse["libraries"]["sklearn"]["repeats"][0]["checks"]["primal"] = 100.2
     worse["objective_differences"] = results.objective_differences(worse["libraries"])
-    assert results.concerns(worse) == ["objectives differ by 2.0e-03 (margrave / sklearn)"]
+    assert results.concerns(worse) == [
+        "objectives differ by 2.0e-03 (margrave / sklearn); margrave reached the lower primal value"
+    ]
 
     boasting = copy.deepcopy(found)
     measured = boasting["libraries"]["margrave"]["repeats"][0]
