@@ -4,7 +4,7 @@ Once the scores f = K beta are roughly right, most rows are content: at a bound,
 leaving it. So
 
     1. start from clusters where the kernel allows, and let the whole problem settle roughly;
-    2. active rows: all that are not content, and a third more of those that nearly are not;
+    2. active rows: all that are not content, and a seventh more of those that nearly are not;
     3. solve the problem on the active rows alone (short kernel rows, a small cache);
     4. bring the scores of the other rows up to date; stop if the gap of the whole problem is
        reached, else go to 2.
@@ -27,10 +27,10 @@ from margrave.solvers.clusters import SHIFT_INVARIANT, cluster_start
 
 Record = dict[str, Any]
 
-_ROUGH_GAP = 0.2  # at which rows are told active from content
+_ROUGH_GAP = 0.1  # at which rows are told active from content
 _ROUGH_ROUNDS = 30
 _LAST_ROUNDS = 10
-_MARGIN = 1.3  # active rows per row that is not content
+_MARGIN = 1.15  # active rows per row that is not content
 _SPARE_ROWS = 1000
 _NEARLY_ALL = 0.8  # share of rows from which on leaving out the rest does not pay
 _CHEAP = 5e8  # kernel values that a stop may wait for: less than a second
