@@ -11,7 +11,7 @@ from margrave import SVC
 EXACT = [
     SVC(tol=1e-12),
     SVC(tol=1e-12, kernel="linear"),
-    SVC(tol=1e-14, loss="squared_hinge"),
+    SVC(tol=1e-12, loss="squared_hinge"),
     SVC(tol=1e-12, intercept="regularized"),
     SVC(tol=1e-12, intercept=None, kernel="laplacian"),
     SVC(tol=1e-12, multi_class="ovr"),

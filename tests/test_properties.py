@@ -208,7 +208,7 @@ def test_order_of_the_intercepts(loss, kernel):
     last = regularized
     for rho in (10.0, 1e4):
         found = build.solve(X, y, C, loss, lambda A, B, rho=rho: values(A, B) + rho, None, tol=1e-8)
-        assert found.gap <= 1e-6  # the digits of K itself are few beside rho
+        assert found.converged and found.gap <= 1e-8
         assert found.objective * (1 - found.gap) <= last
         last = found.objective
     # b^2 / (2 rho) is all that is left of the penalty
