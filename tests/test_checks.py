@@ -7,7 +7,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator, parametri
 from margrave import SVC
 
 # The checks compare scores of weighted and of repeated rows to 1e-7. A gap bounds their distance
-# by sqrt(2 gap P): the hinge, which ends on exact bounds, is there at 1e-12, the squared one later.
+# by sqrt(2 gap P), hence the small tolerance.
 EXACT = [
     SVC(tol=1e-12),
     SVC(tol=1e-12, kernel="linear"),
