@@ -74,10 +74,11 @@ struct Subset {
 template <class T>
 struct PackingRule {
     Pairing pairing = Pairing::dot;
-    bool sparse_queries = false;
+    bool sparse_queries = false;     // queries are packed as compressed rows, whatever the data are
     const double* centre = nullptr;  // subtracted from dense rows where the kernel allows: less cancellation
     T (*square)(const T* values, std::int64_t count, bool sparse) = nullptr;
 
+    bool counts(T x) const { return !sparse_queries || x != 0; }
     T query_term(const std::vector<T>& row) const {
         return pairing == Pairing::dot ? square(row.data(), std::int64_t(row.size()), sparse_queries) : T(0);
     }
@@ -109,7 +110,7 @@ class PanelBuffer {
             rows.each(points[i], [&](std::int64_t k, double v) {
                 const T x = T(centre ? v - centre[k] : v);
                 to[k * L] = x;
-                row_.push_back(x);
+                if (rule.counts(x)) row_.push_back(x);
             });
             own_[i] = rule.point_term(row_);
         }
@@ -137,7 +138,7 @@ class PanelBuffer {
                     values_.resize(values_.size() + L, T(0));
                 }
                 values_[slot_[k] * L + i] = T(v);
-                row_.push_back(T(v));
+                if (rule.counts(T(v))) row_.push_back(T(v));
             });
             own_[i] = rule.point_term(row_);
         }
@@ -151,20 +152,22 @@ class PanelBuffer {
     std::vector<std::int64_t> touched_;
 };
 
-// Query rows, dense in groups or as compressed rows, whichever the data are.
+// Query rows, dense in groups or as compressed rows.
 template <class T>
 class QueryBuffer {
   public:
     Queries<T> pack(const Rows& rows, const Subset& queries, const PackingRule<T>& rule) {
         const std::int64_t groups = (queries.count + kGroup - 1) / kGroup;
+        const double* centre = rule.centre;
         own_.assign(groups * kGroup, T(0));
         Queries<T> packed{queries.count, rows.features, nullptr, nullptr, nullptr, nullptr, own_.data()};
-        if (rows.sparse) {
+        if (rule.sparse_queries) {
             values_.clear(), columns_.clear(), starts_.assign(1, 0);
             for (std::int64_t i = 0; i < queries.count; ++i) {
                 row_.clear();
                 rows.each(queries[i], [&](std::int64_t k, double v) {
-                    row_.push_back(T(v)), columns_.push_back(std::int32_t(k));
+                    const T x = T(centre ? v - centre[k] : v);
+                    if (x != 0) row_.push_back(x), columns_.push_back(std::int32_t(k));
                 });
                 values_.insert(values_.end(), row_.begin(), row_.end());
                 starts_.push_back(std::int64_t(values_.size()));
@@ -180,7 +183,6 @@ class QueryBuffer {
                 for (std::int64_t k = 0; k < rows.features; ++k) to[k * kGroup] = T(0);
                 continue;
             }
-            const double* centre = rule.centre;
             row_.clear();
             rows.each(queries[i], [&](std::int64_t k, double v) {
                 const T x = T(centre ? v - centre[k] : v);
@@ -200,15 +202,18 @@ class QueryBuffer {
     std::vector<std::int64_t> starts_;
 };
 
-// A point near the middle of the data: the mean of up to a thousand rows, evenly spaced.
-inline std::vector<double> central_point(const Rows& rows) {
-    std::vector<double> mean(rows.features, 0.0);
-    const std::int64_t step = rows.count / 1000 + 1;
-    std::int64_t seen = 0;
-    for (std::int64_t i = 0; i < rows.count; i += step, ++seen)
-        rows.each(i, [&](std::int64_t k, double v) { mean[k] += v; });
-    for (double& m : mean) m /= double(seen > 0 ? seen : 1);
-    return mean;
-}
+// What up to a thousand rows, evenly spaced, tell of the data.
+struct Sketch {
+    std::vector<double> mean, filled;  // by feature: mean, and share of entries that are not zero
+    double density = 0;                // share of all entries that are not zero
+
+    explicit Sketch(const Rows& rows) : mean(rows.features, 0.0), filled(rows.features, 0.0) {
+        const std::int64_t step = rows.count / 1000 + 1;
+        const double share = 1.0 / double(std::max<std::int64_t>(1, (rows.count + step - 1) / step));
+        for (std::int64_t i = 0; i < rows.count; i += step)
+            rows.each(i, [&](std::int64_t k, double v) { mean[k] += v * share, filled[k] += v != 0 ? share : 0; });
+        for (double f : filled) density += f / double(rows.features);
+    }
+};
 
 }  // namespace margrave

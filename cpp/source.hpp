@@ -41,11 +41,17 @@ class TileSource final : public KernelSource<T> {
             rule_.pairing = k.pairing;
             shift_invariant = k.shift_invariant;
         });
-        rule_.sparse_queries = queries.sparse;
         rule_.square = operations_.square;
-        if (shift_invariant && !queries.sparse && !points.sparse) {
-            centre_ = central_point(queries);
-            rule_.centre = centre_.data();
+        rule_.sparse_queries = queries.sparse;
+        if (!queries.sparse && !points.sparse) {
+            Sketch sketch(queries);
+            // Compressed queries are faster where most entries are zero; centring must then leave those zeros.
+            rule_.sparse_queries = rule_.pairing == Pairing::dot && sketch.density < kSparse;
+            if (rule_.sparse_queries) {
+                density_ = sketch.density;
+                for (std::size_t k = 0; k < sketch.mean.size(); ++k) sketch.mean[k] *= sketch.filled[k] > 0.5;
+            }
+            if (shift_invariant) centre_ = std::move(sketch.mean), rule_.centre = centre_.data();
         }
         // A sparse query meets a sparse panel by the panel's own numbering of features; narrow data need none.
         compact_ = points.sparse && queries.sparse && points.features > 1024;
@@ -68,7 +74,8 @@ class TileSource final : public KernelSource<T> {
 
     std::int64_t size() const override { return points_.count; }
     std::int64_t cost() const override {
-        return points_.sparse ? points_.starts[points_.count] / std::max<std::int64_t>(1, points_.count) : points_.features;
+        return points_.sparse ? points_.starts[points_.count] / std::max<std::int64_t>(1, points_.count)
+                              : std::int64_t(density_ * double(points_.features)) + 1;
     }
 
     double diagonal(std::int64_t row) override {
@@ -176,6 +183,7 @@ class TileSource final : public KernelSource<T> {
         });
     }
 
+    static constexpr double kSparse = 0.3;         // density below which compressed queries win
     static constexpr std::int64_t kStretch = 256;  // panels
     struct Resident {
         std::int64_t begin, end;
@@ -195,6 +203,7 @@ class TileSource final : public KernelSource<T> {
     Threads& threads_;
     PackingRule<T> rule_;
     std::vector<double> centre_;
+    double density_ = 1;  // of dense queries, as far as it is made use of
     bool compact_ = false;
     QueryBuffer<T> query_buffer_;
     std::vector<PanelBuffer<T>> buffers_;

@@ -101,6 +101,24 @@ def test_tile_of_every_layout(case, layouts):
 
 
 @each_kernel
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_dense_rows_that_are_mostly_zero(case, level, precision):
+    """They are packed as compressed rows, and a column that is never zero is centred even so."""
+    for density, dtype, threads in itertools.product((0.02, 0.1, 0.25), cases.DTYPES, (1, 2)):
+        A = random_rows(70, 40, dtype, 11, density)
+        B = random_rows(45, 40, dtype, 12, density)
+        A[:, 5] += 0.5
+        B[:, 5] += 0.5
+        K, error = expected(case, A, B, precision)
+        kernel, rows = build.core_kernel(case), (build.rows(A), build.rows(B))
+        assert_within(_core.tile(kernel, *rows, precision, threads, level), K, error)
+        own = _core.tile(kernel, rows[0], rows[0], precision, threads, level)
+        if case[0] in ("rbf", "laplacian"):
+            np.testing.assert_array_equal(np.diag(own), 1.0)
+
+
+@each_kernel
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_rows_without_entries(case, layout):
     A, B = np.zeros((5, 6)), random_rows(9, 6, np.float64)
@@ -150,13 +168,16 @@ def test_levels_and_threads_agree(case):
 
 def test_far_from_the_origin():
     """Distances do not drown in |x|^2 + |z|^2 - 2 x.z when all rows share a large offset."""
-    A = random_rows(40, 6, np.float64, 9)
-    K = oracle.rbf(A, A, gamma=2.0)
-    for offset, precision, error in ((1e3, "float64", 1e-9), (100.0, "float32", 2e-4)):
-        rows = build.rows(A + offset)
-        tile = _core.tile(build.core_kernel(("rbf", {"gamma": 2.0})), rows, rows, precision)
-        np.testing.assert_allclose(tile, K, atol=error)
-        assert np.all(tile <= 1.0 + 1e-6)
+    for columns, density in ((slice(None), 0.6), ([2], 0.1)):
+        A = random_rows(40, 6, np.float64, 9, density)
+        K = oracle.rbf(A, A, gamma=2.0)
+        for offset, precision, error in ((1e3, "float64", 1e-9), (100.0, "float32", 2e-4)):
+            far = A.copy()
+            far[:, columns] += offset
+            rows = build.rows(far)
+            tile = _core.tile(build.core_kernel(("rbf", {"gamma": 2.0})), rows, rows, precision)
+            np.testing.assert_allclose(tile, K, atol=error)
+            assert np.all(tile <= 1.0 + 1e-6)
 
 
 def test_large_exponents_underflow_to_zero():

@@ -201,7 +201,7 @@ class _Descent:
                 if precision == "float64":
                     self._report_one(figures, certified=True)
                 return precision == "float64", False, figures
-            target *= 0.5
+            target *= 0.7
 
     def _end(self, precision: str) -> tuple[bool, bool, dict[str, Any]]:
         """Out of time or interrupted: the running figures have to do."""
