@@ -9,10 +9,8 @@ import argparse
 from pathlib import Path
 
 from benchmarks import results
-from benchmarks.adapters import LIBRARIES
+from benchmarks.adapters import LIBRARIES, RIVALS
 from benchmarks.results import Results
-
-RIVALS = [name for name in LIBRARIES if name != "margrave"]
 
 
 def spread(r: Results, rival: str) -> tuple[float, float, float] | None:

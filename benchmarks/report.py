@@ -6,31 +6,37 @@ python -m benchmarks.report [--goals] [FOLDER]
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import results
-from benchmarks.adapters import LIBRARIES
+from benchmarks.adapters import LIBRARIES, RIVALS
+from benchmarks.problems import PROBLEMS
 from benchmarks.results import Entry, Results
-
-RIVALS = [name for name in LIBRARIES if name != "margrave"]
 
 
 def table(all_results: list[Results]) -> str:
-    """Comparisons, then problems of margrave alone, then the conditions and the concerns."""
+    """Comparisons with other libraries, with other ways to a similar end, problems of margrave
+    alone, then the conditions and the concerns."""
     if not all_results:
         return "No results: run `make bench`."
-    compared = [r for r in all_results if set(r["libraries"]) - {"margrave"}]
-    alone = [r for r in all_results if set(r["libraries"]) == {"margrave"}]
-    parts = []
-    if compared:
-        parts.append(_compared(compared))
-    if alone:
-        parts.append(_alone(alone))
+    parts = [make(shown) for make, shown in _tables(all_results) if shown]
     parts.append(_conditions(all_results))
     notes = [f"- {r['problem']['title']}: {c}" for r in all_results for c in results.concerns(r)]
     if notes:
         parts.append("To be considered:\n\n" + "\n".join(notes))
     return "\n\n".join(parts)
+
+
+def _tables(
+    all_results: list[Results],
+) -> list[tuple[Callable[[list[Results]], str], list[Results]]]:
+    """Which problems are shown how, by who was measured on them."""
+    alone = [r for r in all_results if set(r["libraries"]) == {"margrave"}]
+    compared = [r for r in all_results if set(r["libraries"]) & set(RIVALS)]
+    ways = [r for r in all_results if set(r["libraries"]) - {"margrave", *RIVALS}]
+    predicted = [r for r in compared if any(map(results.held_out, r["libraries"].values()))]
+    return [(_compared, compared), (_held_out, predicted), (_ways, ways), (_alone, alone)]
 
 
 def _compared(all_results: list[Results]) -> str:
@@ -48,6 +54,39 @@ def _compared(all_results: list[Results]) -> str:
     return _markdown(head, rows)
 
 
+def _held_out(all_results: list[Results]) -> str:
+    """How well the models of the libraries predict rows that they have not seen."""
+    names = ["margrave", *(n for n in RIVALS if any(n in r["libraries"] for r in all_results))]
+    head = ["problem", "on rows held out", *(LIBRARIES[name].title for name in names)]
+    rows = []
+    for r in all_results:
+        found = {name: results.held_out(entry) for name, entry in r["libraries"].items()}
+        (figure,) = {figure for figures in found.values() for figure in figures}
+        values = [found.get(name, {}).get(figure) for name in names]
+        rows.append([r["problem"]["title"], figure, *(_number(v, ".4f") for v in values)])
+    return _markdown(head, rows)
+
+
+def _ways(all_results: list[Results]) -> str:
+    """A row for each way to solve a problem: margrave's solvers, approximations."""
+    head = ["problem", "way", "time", "kernel values", "margrave is faster", "test log-loss"]
+    rows = []
+    for r in all_results:
+        for name in PROBLEMS[r["problem"]["name"]].libraries:
+            entry = r["libraries"].get(name, results.entry([], []))
+            rows.append(
+                [
+                    r["problem"]["title"],
+                    LIBRARIES[name].title,
+                    _seconds(entry),
+                    _number(results.kernel_values(entry), ".2e"),
+                    "" if name == "margrave" else _ratio(r, name),
+                    _number(results.held_out(entry).get("log-loss"), ".4f"),
+                ]
+            )
+    return _markdown(head, rows)
+
+
 def _alone(all_results: list[Results]) -> str:
     head = ["problem", "time", "kernel values", "support vectors", "gap", "memory beyond the data"]
     rows = []
@@ -56,12 +95,11 @@ def _alone(all_results: list[Results]) -> str:
         if not results.measurements(entry):
             continue
         m = results.typical(entry)
-        values = m["extras"].get("last_round", {}).get("kernel_values")
         rows.append(
             [
                 r["problem"]["title"],
                 _seconds(entry),
-                "-" if values is None else f"{values:.2e}",
+                _number(results.kernel_values(entry), ".2e"),
                 f"{m['support_vectors']:,}",
                 f"{m['extras']['gap']:.1e}" if "gap" in m["extras"] else "-",
                 f"{m['memory_beyond_data'] / 2**30:.2f} GiB",
@@ -98,6 +136,10 @@ def _seconds(entry: Entry | None) -> str:
     text = f"{seconds:.0f}" if seconds >= 100 else f"{seconds:.3g}"
     mark = "*" if entry["from_run"] else ""
     return f"{text} s{mark} ({entry['form'].replace('-', ' ')})"
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
 
 
 def _ratio(r: Results, rival: str) -> str:

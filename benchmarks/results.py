@@ -23,6 +23,7 @@ from benchmarks.problems import PROBLEMS
 FOLDER = Path(__file__).parent / "results"
 SAME_OBJECTIVE = 1e-3  # relative difference up to which two libraries solved the same problem
 SAME_SCORES = 1e-3
+SAME_PREDICTIONS = 1e-3  # difference of accuracy or R2 on rows held out
 
 Entry = dict[str, Any]  # of one library
 Results = dict[str, Any]  # of one problem
@@ -42,7 +43,14 @@ def write(results: Results, folder: Path) -> Path:
 def read(folder: Path = FOLDER) -> list[Results]:
     """All result files, in the order of the problems."""
     files = [path(name, folder) for name in PROBLEMS]
-    return [json.loads(file.read_text()) for file in files if file.exists()]
+    return [load(file) for file in files if file.exists()]
+
+
+def load(file: Path) -> Results:
+    results: Results = json.loads(file.read_text())
+    # Files from before there were other estimators do not name it.
+    results["problem"].setdefault("estimator", "SVC")
+    return results
 
 
 def entry(trials: list[Entry], repeats: list[Entry]) -> Entry:
@@ -73,6 +81,22 @@ def ratio(results: Results, rival: str) -> float | None:
     ours = results["libraries"].get("margrave", {}).get("seconds")
     theirs = results["libraries"].get(rival, {}).get("seconds")
     return float(theirs / ours) if ours and theirs else None
+
+
+def held_out(entry: Entry) -> dict[str, float]:
+    """The figure of the rows held out, ``{name: median}``; empty if the problem has none."""
+    figures = [m["checks"].get("held_out", {}) for m in measurements(entry)]
+    return {name: median(f[name] for f in figures) for name in (figures[0] if figures else ())}
+
+
+def kernel_values(entry: Entry) -> int | None:
+    """What a typical fit computed, if the library counts."""
+    if not measurements(entry):
+        return None
+    extras = typical(entry)["extras"]
+    # Older files have only the counter of the last round.
+    found = extras.get("kernel_values", extras.get("last_round", {}).get("kernel_values"))
+    return None if found is None else int(found)
 
 
 def objective_differences(libraries: dict[str, Entry]) -> dict[str, dict[str, float]]:
@@ -128,15 +152,24 @@ def concerns(results: Results) -> list[str]:
             found.append(f"{title}: fell back to scikit-learn")
         if any(m["checks"].get("score_error", 0.0) > SAME_SCORES for m in good):
             found.append(f"{title}: scores differ from its model's by more than {SAME_SCORES:g}")
-        if any(_infeasible(m, results["problem"]["C"]) for m in good):
+        # The dual variables of machines without C are bounded by 1, or not at all.
+        if any(_infeasible(m, results["problem"].get("C", 1.0)) for m in good):
             found.append(f"{title}: dual variables outside their constraints")
     for pair, difference in results["objective_differences"].items():
         worst = max(difference.values())
         if worst > SAME_OBJECTIVE:
             found.append(f"objectives differ by {worst:.1e} ({pair}){_lower(pair, results)}")
+        for figure, apart in _held_out_differences(pair, results).items():
+            if apart > SAME_PREDICTIONS:
+                found.append(f"{figure} on the rows held out differs by {apart:.1e} ({pair})")
     if results["run"]["tiny"] or results["run"]["generated"]:
         found.append("a check of the harness, not a measurement")
     return found
+
+
+def _held_out_differences(pair: str, results: Results) -> dict[str, float]:
+    a, b = (held_out(results["libraries"][name]) for name in pair.split(" / "))
+    return {name: abs(a[name] - b[name]) for name in a if name in b}
 
 
 def _infeasible(measurement: Entry, C: float) -> bool:

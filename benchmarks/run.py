@@ -3,6 +3,7 @@
 For each problem
 1. every library tries every input form once (time-limited) and keeps its fastest;
 2. the libraries take turns until each has its number of repeats, so noise of the machine hits all;
+   where a fit takes less than half a second, that is 20 for every library;
 3. medians, all single values, objectives and the machine go into one result file.
 """
 
@@ -31,6 +32,10 @@ ROOT = Path(__file__).parent.parent
 PATIENCE = 2.0  # a form is given up at this many times the best so far: it cannot win any more
 # The shortest limit of a try. Short tries are noisy, and nothing is gained by ending them.
 LEAST_LIMIT = 30.0
+# A short fit says little by itself: below so many seconds all libraries get so many repeats.
+SHORT = 0.5
+SHORT_REPEATS = 20
+WIDEST = max(len(library.title) for library in LIBRARIES.values())
 
 
 @dataclass(frozen=True)
@@ -130,7 +135,9 @@ def try_forms(
             limit = problem.limit
             if best:
                 limit = min(limit, max(PATIENCE * min(best), LEAST_LIMIT))
-            trials[library].append(_measure(problem, library, form, limit, settings, "try"))
+            trials[library].append(
+                _measure(problem, library, form, limit, settings, "try", checked=False)
+            )
     return trials
 
 
@@ -140,7 +147,8 @@ def take_turns(
     """The reported repeats, in the fastest form of each library; round by round."""
     repeats: dict[str, list[results.Entry]] = {library: [] for library in forms}
     counts = {library: _count(problem, library, settings) for library in forms}
-    for turn in range(max(counts.values(), default=0)):
+    turn = 0
+    while turn < max(counts.values(), default=0):
         order = list(forms)
         shift = turn % len(order)  # nobody is always first
         for library in order[shift:] + order[:shift]:
@@ -149,7 +157,18 @@ def take_turns(
                 repeats[library].append(
                     _measure(problem, library, form, problem.limit, settings, f"repeat {turn + 1}")
                 )
+        turn += 1
+        if turn == 1 and problem.timed == "fit" and _is_short(repeats):
+            counts = {
+                library: _count(problem, library, settings, SHORT_REPEATS) for library in forms
+            }
     return repeats
+
+
+def _is_short(repeats: dict[str, list[results.Entry]]) -> bool:
+    """Whether the fastest library's fit is a short one."""
+    seconds = [m["seconds"] for found in repeats.values() for m in found if "error" not in m]
+    return min(seconds, default=SHORT) < SHORT
 
 
 def _measure(
@@ -159,6 +178,7 @@ def _measure(
     limit: float,
     settings: Settings,
     label: str,
+    checked: bool = True,
 ) -> results.Entry:
     """One measurement in a fresh process."""
     task = Task(
@@ -167,6 +187,7 @@ def _measure(
         form=form,
         limit=limit,
         model_file=str(_model_file(problem, library, form, settings)),
+        checked=checked,
         tiny=settings.tiny,
         generated=settings.generated,
     )
@@ -189,7 +210,7 @@ def _measure(
         else:
             text = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
         answer = {"form": form, "error": text}
-    _say(f"  {label:9} {LIBRARIES[library].title:21} {form:14} {text}")
+    _say(f"  {label:9} {LIBRARIES[library].title:{WIDEST}} {form:14} {text}")
     return answer
 
 
@@ -202,8 +223,9 @@ def _fastest(trials: list[results.Entry]) -> str | None:
     return min(good, key=lambda t: float(t["seconds"]))["form"] if good else None
 
 
-def _count(problem: Problem, library: str, settings: Settings) -> int:
-    default = settings.repeats.get("", problem.repeats.get(library, 1))
+def _count(problem: Problem, library: str, settings: Settings, least: int = 1) -> int:
+    """Number of repeats: as asked for, else as the problem says, but not below ``least``."""
+    default = settings.repeats.get("", max(least, problem.repeats.get(library, 1)))
     return settings.repeats.get(library, default)
 
 
@@ -221,7 +243,7 @@ def _reused(problem: Problem, library: str, settings: Settings) -> results.Entry
     file = results.path(problem.name, settings.reuse_folder)
     if not file.exists():
         raise SystemExit(f"--reuse {library}: there is no {file}")
-    old = json.loads(file.read_text())
+    old = results.load(file)
     same_size = (old["run"]["tiny"], old["run"]["generated"]) == (settings.tiny, settings.generated)
     if not same_size or old["problem"] != json.loads(json.dumps(problem.describe())):
         raise SystemExit(f"--reuse {library}: {file} is of a different problem; measure again")
@@ -230,7 +252,7 @@ def _reused(problem: Problem, library: str, settings: Settings) -> results.Entry
     entry: results.Entry = old["libraries"][library]
     entry["from_run"] = entry["from_run"] or old["run"]["started"]
     entry["from_machine"] = entry.get("from_machine") or old["machine"]
-    _say(f"  reused    {LIBRARIES[library].title:21} of {entry['from_run']}")
+    _say(f"  reused    {LIBRARIES[library].title:{WIDEST}} of {entry['from_run']}")
     return entry
 
 

@@ -4,7 +4,10 @@
 //
 // With up_i = -f_i - h_i'(beta_i from the right) and low_i = -f_i - h_i'(from the left): how much each row violates optimality,
 // which bias b is best, the duality gap P + D as a sum of non-negative terms, and the certificate with scores in double.
+// With a free bias sum beta is kept: zero, or the sum that one-class machines ask for, whose P has a term b * sum beta more.
 #pragma once
+#include <numeric>
+
 #include "kernel_rows.hpp"
 #include "loss.hpp"
 
@@ -13,6 +16,7 @@ namespace margrave {
 struct Round {
     std::int64_t round = 0, support = 0, steps = 0, kernel_values = 0;
     double primal = 0, dual = 0, gap = 0, violation = 0, bias = 0;
+    std::chrono::steady_clock::time_point when{};
 };
 
 // What the rest of a larger problem does to the rows of this one: their scores from the other variables, and the other
@@ -29,10 +33,12 @@ class DualPoint {
     double target = 1e-3;  // relative duality gap
     Watch watch;
 
-    DualPoint(KernelRows<T> kernel, std::vector<int> blocks, LossParams loss, bool pairs, std::vector<double> targets,
+    // With `pairs` the bias is free and the sum of beta stays `sum`; a part of a larger problem keeps the sum that it has.
+    // Gaps are relative to the objective, or to `scale` where that is more: the optimum may be zero.
+    DualPoint(KernelRows<T> kernel, std::vector<int> blocks, LossParams loss, bool pairs, double sum, double scale, std::vector<double> targets,
               std::vector<double> weights, std::vector<double> start, Surroundings around)
         : y(std::move(targets)), C(std::move(weights)), beta(std::move(start)), kernel_(std::move(kernel)),
-          blocks_(std::move(blocks)), around_(std::move(around)), loss_(loss), pairs_(pairs) {
+          blocks_(std::move(blocks)), around_(std::move(around)), loss_(loss), pairs_(pairs), sum_(sum), scale_(scale) {
         const std::int64_t n = std::int64_t(y.size());
         const bool cold = beta.empty();
         beta.resize(n);
@@ -48,7 +54,8 @@ class DualPoint {
                 lo_[i] = loss.lo(y[i], C[i]), hi_[i] = loss.hi(y[i], C[i]);
                 beta[i] = std::clamp(beta[i], lo_[i], hi_[i]);
             }
-            if (pairs_ && around_.shift.empty()) balance();
+            if (!around_.shift.empty()) sum_ = std::accumulate(beta.begin(), beta.end(), 0.0);
+            else if (pairs_) balance();
             for (std::int64_t i = 0; i < n; ++i) moved(loss, i);
         });
         scores = around_.scores.empty() ? std::vector<double>(n, 0.0) : around_.scores;
@@ -71,8 +78,13 @@ class DualPoint {
         return true;
     }
 
-    // Back to zero, or as near to it as the box allows: for a start whose scores could not be computed in time.
+    // Back to zero, or as near to it as the box allows: for a start whose scores could not be computed in time. Where zero has
+    // the wrong sum, the start stays, and nothing is known of it.
     void forget() {
+        if (pairs_ && sum_ != 0) {
+            unknown_ = true;
+            return;
+        }
         scores = around_.shift.empty() ? std::vector<double>(y.size(), 0.0) : around_.shift;
         with_loss([&](const auto& loss) {
             for (std::size_t i = 0; i < y.size(); ++i) {
@@ -213,14 +225,19 @@ class DualPoint {
         left_[i] = beta[i] > lo_[i] ? loss.left(y[i], C[i], beta[i]) : -kInfinity;
     }
 
-    // Scales the larger side so that the sum is zero: any box-feasible start becomes feasible.
+    // Any start in the box becomes one of the right sum: what is on the side that is too heavy is scaled down; if that does not
+    // suffice, all variables rise by the same share of their room.
     void balance() {
-        double positive = 0, negative = 0;
-        for (double b : beta) (b > 0 ? positive : negative) += std::fabs(b);
-        const double larger = std::max(positive, negative), ratio = larger > 0 ? std::min(positive, negative) / larger : 1;
-        if (ratio > 1 - 1e-12) return;  // zero but for rounding
-        for (double& b : beta)
-            if ((b > 0) == (positive > negative)) b *= ratio;
+        double positive = 0, negative = 0, room = 0;
+        for (std::size_t i = 0; i < beta.size(); ++i) (beta[i] > 0 ? positive : negative) += std::fabs(beta[i]), room += hi_[i] - beta[i];
+        const double excess = positive - negative - sum_;
+        if (std::fabs(excess) <= 1e-12 * std::max(positive, negative)) return;  // none but rounding
+        const bool rise = excess < -negative;
+        for (std::size_t i = 0; i < beta.size(); ++i) {
+            if (rise) beta[i] += (hi_[i] - beta[i]) * std::min(1.0, -excess / room);
+            else if (excess > 0 && beta[i] > 0) beta[i] *= 1 - excess / positive;
+            else if (excess < 0 && beta[i] < 0) beta[i] *= 1 + excess / negative;
+        }
     }
 
     void gather_support(std::vector<std::int64_t>& support, std::vector<double>& coef) const {
@@ -276,14 +293,14 @@ class DualPoint {
         bias_ = middle_;
     }
 
-    // The bias that minimises sum C loss(f + b), for the certificate of a free intercept: its slope is increasing in b, so
+    // The bias that minimises b sum beta + sum C loss(f + b), for the certificate of a free intercept: its slope is increasing in b, so
     // bracket and bisect (for a smooth slope, in turn with the false position). A piecewise linear loss has its corner
     // between the last two trials: the better end is taken.
     template <class L>
     void best_bias(const L& loss) {
         if (!pairs_) return;
         const auto slope = [&](double b) {
-            double total = 0;
+            double total = sum_;
             for (double part : chunked<double>([&](std::int64_t from, std::int64_t to) {
                      double s = 0;
                      for (std::int64_t i = from; i < to; ++i) s += loss.slope(y[i], C[i], scores[i] + b);
@@ -337,10 +354,11 @@ class DualPoint {
             gap += part.gap, dual += part.dual, last_.support += part.support;
         last_.dual = dual;
         last_.primal = gap + around_.gap - dual;
-        const double scale = std::max({std::fabs(last_.primal), std::fabs(dual), 1e-300});
-        own_gap_ = gap / scale;
-        last_.gap = (gap + around_.gap) / scale;
+        const double scale = std::max({std::fabs(last_.primal), std::fabs(dual), scale_, 1e-300});
+        own_gap_ = unknown_ ? kInfinity : gap / scale;
+        last_.gap = unknown_ ? kInfinity : (gap + around_.gap) / scale;
         last_.bias = bias_;
+        last_.when = std::chrono::steady_clock::now();
         last_.steps = steps_;
         last_.kernel_values = kernel_values_;
     }
@@ -350,7 +368,8 @@ class DualPoint {
     std::vector<std::int64_t> offsets_, rows_;  // of the problem's blocks; the data set's number of each row
     Surroundings around_;
     LossParams loss_;
-    bool pairs_;
+    bool pairs_, unknown_ = false;
+    double sum_, scale_;
     std::vector<double> lo_, hi_, right_, left_;  // bounds; one-sided derivatives of h, infinite at a bound
     Round last_;
     double own_gap_ = 0, top_ = 0, bottom_ = 0, middle_ = 0, bias_ = 0, negligible_ = 0;

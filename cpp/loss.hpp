@@ -27,7 +27,9 @@ struct LossBase {
     static constexpr bool quadratic = true;
     static constexpr bool labels = true;  // targets are +-1, else any numbers
     static constexpr const char* parameters = "";
+    static constexpr bool smooth = false;  // value has a derivative everywhere; bend is the second one
     explicit LossBase(const LossParams&) {}
+    double bend(double, double, double) const { return 0.0; }
     double start(double, double) const { return 0.0; }  // a feasible beta for a cold start
 };
 
@@ -52,12 +54,14 @@ struct Hinge : LossBase {
 // C max(0, 1 - y f)^2;  h = -alpha + alpha^2/(4C), alpha >= 0
 struct SquaredHinge : LossBase {
     static constexpr const char* name = "squared_hinge";
+    static constexpr bool smooth = true;
     using LossBase::LossBase;
     double value(double y, double C, double f) const {
         const double slack = fmax(0.0, 1 - y * f);
         return C * slack * slack;
     }
     double slope(double y, double C, double f) const { return -2 * y * C * fmax(0.0, 1 - y * f); }
+    double bend(double y, double C, double f) const { return y * f < 1 ? 2 * C : 0.0; }
     double h(double y, double C, double beta) const { return -y * beta + beta * beta / (4 * C); }
     double lo(double y, double) const { return y > 0 ? 0.0 : -kInfinity; }
     double hi(double y, double) const { return y > 0 ? kInfinity : 0.0; }
@@ -96,6 +100,7 @@ struct EpsilonInsensitive : LossBase {
 // C max(0, |y - f| - epsilon)^2;  h = -y beta + epsilon |beta| + beta^2/(4C)
 struct SquaredEpsilonInsensitive : LossBase {
     static constexpr const char *name = "squared_epsilon_insensitive", *parameters = "epsilon";
+    static constexpr bool smooth = true;
     static constexpr bool labels = false;
     double epsilon;
     explicit SquaredEpsilonInsensitive(const LossParams& p) : LossBase(p), epsilon(p.epsilon) {}
@@ -107,6 +112,7 @@ struct SquaredEpsilonInsensitive : LossBase {
         const double excess = fmax(0.0, fabs(y - f) - epsilon);
         return f > y ? 2 * C * excess : -2 * C * excess;
     }
+    double bend(double y, double C, double f) const { return fabs(y - f) > epsilon ? 2 * C : 0.0; }
     double h(double y, double C, double beta) const {
         return -y * beta + epsilon * fabs(beta) + beta * beta / (4 * C);
     }
@@ -133,6 +139,7 @@ struct SquaredEpsilonInsensitive : LossBase {
 // step. So a solver works in the box floor <= a/C <= 1 - floor, with a floor far below its tolerance.
 struct Logistic : LossBase {
     static constexpr const char* name = "logistic";
+    static constexpr bool smooth = true;
     static constexpr bool quadratic = false;
     double floor;
     explicit Logistic(const LossParams& p) : LossBase(p), floor(p.floor) {}
@@ -143,6 +150,10 @@ struct Logistic : LossBase {
     double start(double y, double C) const { return y * C / 2; }
     double value(double y, double C, double f) const { return C * softplus(-y * f); }
     double slope(double y, double C, double f) const { return -y * C / (1 + exp(y * f)); }
+    double bend(double, double C, double f) const {
+        const double e = exp(-fabs(f));
+        return C * e / ((1 + e) * (1 + e));
+    }
     double h(double y, double C, double beta) const {
         const double a = inside(y * beta, C);
         return a * log(a / C) + (C - a) * log1p(-a / C);
@@ -183,6 +194,7 @@ struct Logistic : LossBase {
 // h = a/2 g_+^2 + b/2 g_-^2 - g + theta |g|      (upsilon = 0: g >= 0)
 struct MarginDistribution : LossBase {
     static constexpr const char *name = "margin_distribution", *parameters = "theta upsilon";
+    static constexpr bool smooth = true;
     double theta, upsilon;
     explicit MarginDistribution(const LossParams& p) : LossBase(p), theta(p.theta), upsilon(p.upsilon) {}
     double value(double y, double C, double f) const {
@@ -192,6 +204,10 @@ struct MarginDistribution : LossBase {
     double slope(double y, double C, double f) const {
         const double u = y * f;
         return y * C * (upsilon * fmax(0.0, u - 1 - theta) - fmax(0.0, 1 - theta - u));
+    }
+    double bend(double y, double C, double f) const {
+        const double u = y * f;
+        return u < 1 - theta ? C : u > 1 + theta ? C * upsilon : 0.0;
     }
     double stiffness(double C, bool positive) const { return positive ? 1 / C : 1 / (C * upsilon); }
     double h(double y, double C, double beta) const {
@@ -222,6 +238,51 @@ struct MarginDistribution : LossBase {
     }
 };
 
+// C max(0, |r| - epsilon/2), rounded to C r^2/(2 epsilon) where |r| < epsilon, r = y - f;
+// h = -y beta + epsilon beta^2/(2C), |beta| <= C
+struct Huber : LossBase {
+    static constexpr const char *name = "huber", *parameters = "epsilon";
+    static constexpr bool smooth = true;
+    static constexpr bool labels = false;
+    double epsilon;
+    explicit Huber(const LossParams& p) : LossBase(p), epsilon(p.epsilon) {}
+    double value(double y, double C, double f) const {
+        const double r = fabs(y - f);
+        return r < epsilon ? C * r * r / (2 * epsilon) : C * (r - epsilon / 2);
+    }
+    double slope(double y, double C, double f) const {
+        return f - y >= epsilon ? C : y - f >= epsilon ? -C : C * (f - y) / epsilon;
+    }
+    double bend(double y, double C, double f) const { return fabs(y - f) < epsilon ? C / epsilon : 0.0; }
+    double h(double y, double C, double beta) const { return -y * beta + epsilon * beta * beta / (2 * C); }
+    double lo(double, double C) const { return -C; }
+    double hi(double, double C) const { return C; }
+    double right(double y, double C, double beta) const { return -y + epsilon * beta / C; }
+    double left(double y, double C, double beta) const { return -y + epsilon * beta / C; }
+    double curvature(double, double C, bool) const { return epsilon / C; }
+    double gap(double y, double C, double beta, double f) const {
+        const double r = y - f, along = r > 0 ? beta : -beta, rest = C - along;
+        if (fabs(r) >= epsilon) return rest * (fabs(r) - epsilon) + epsilon * rest * rest / (2 * C);
+        const double root = r - epsilon * beta / C;
+        return C * root * root / (2 * epsilon);
+    }
+};
+
+// C max(0, -f): what lies below the plane f = 0;  h = 0 on 0 <= beta <= C. It asks for a sum of beta that is not zero.
+struct OneClass : LossBase {
+    static constexpr const char* name = "one_class";
+    using LossBase::LossBase;
+    double value(double, double C, double f) const { return C * fmax(0.0, -f); }
+    double slope(double, double C, double f) const { return f < 0 ? -C : 0.0; }
+    double h(double, double, double) const { return 0.0; }
+    double lo(double, double) const { return 0.0; }
+    double hi(double, double C) const { return C; }
+    double right(double, double, double) const { return 0.0; }
+    double left(double, double, double) const { return 0.0; }
+    double curvature(double, double, bool) const { return 0.0; }
+    double gap(double, double C, double beta, double f) const { return f < 0 ? (beta - C) * f : beta * f; }
+};
+
 template <class... L>
 struct LossList {
     static constexpr int size = sizeof...(L);
@@ -236,8 +297,8 @@ struct LossList {
     }
 };
 
-using Losses =
-    LossList<Hinge, SquaredHinge, EpsilonInsensitive, SquaredEpsilonInsensitive, Logistic, MarginDistribution>;
+using Losses = LossList<Hinge, SquaredHinge, EpsilonInsensitive, SquaredEpsilonInsensitive, Logistic, MarginDistribution, Huber,
+                        OneClass>;
 
 // One variable that moves: beta + direction * s.
 struct Mover {

@@ -7,48 +7,35 @@
 // of what changed, from the cache or by tiles; (6) add them to the scores f = K beta.
 // Keeping half of W is essential: without it the solver forgets what it has just balanced and may never finish.
 #pragma once
-#include "dual_point.hpp"
+#include "moving_point.hpp"
 
 namespace margrave {
 
-enum class Status { running, converged, stalled, stopped };
-
 template <class T>
-class WorkingSet : public DualPoint<T> {
-    using Base = DualPoint<T>;
+class WorkingSet : public MovingPoint<T> {
+    using Base = MovingPoint<T>;
     using Base::blocks_, Base::kernel_, Base::offsets_, Base::rows_, Base::loss_, Base::pairs_, Base::lo_, Base::hi_, Base::right_, Base::left_;
-    using Base::last_, Base::own_gap_, Base::middle_, Base::negligible_, Base::steps_, Base::kernel_values_;
-    using Base::best_bias, Base::counts, Base::measure, Base::moved, Base::sum_up, Base::with_loss;
+    using Base::last_, Base::own_gap_, Base::middle_, Base::rounds_, Base::negligible_, Base::steps_, Base::kernel_values_;
+    using Base::add_rows, Base::best_bias, Base::counts, Base::find, Base::measure, Base::moved, Base::sum_up, Base::with_loss;
 
   public:
     using Base::y, Base::C, Base::beta, Base::scores, Base::target, Base::watch;
 
-    WorkingSet(KernelRows<T> kernel, std::vector<int> blocks, LossParams loss, bool pairs, std::vector<double> targets,
+    WorkingSet(KernelRows<T> kernel, std::vector<int> blocks, LossParams loss, bool pairs, double sum, double scale, std::vector<double> targets,
                std::vector<double> weights, std::vector<double> start, Surroundings around, int size)
-        : Base(std::move(kernel), std::move(blocks), loss, pairs, std::move(targets), std::move(weights), std::move(start), std::move(around)) {
+        : Base(std::in_place, std::move(kernel), std::move(blocks), loss, pairs, sum, scale, std::move(targets), std::move(weights), std::move(start), std::move(around)) {
         const std::int64_t n = std::int64_t(y.size());
-        kernel_.cache->use(blocks_);
         capacity_ = int(std::min<std::int64_t>(n, size));
         leading_ = (capacity_ + 63) / 64 * 64 + 16;  // not a power of two: columns then spread over the cache
         block_.resize(std::size_t(capacity_) * leading_);
         scratch_.resize(6 * leading_);
-        inside_.assign(n, 0), uses_.assign(n, 0), diagonal_.assign(n, NAN);
+        inside_.assign(n, 0);
     }
-
-    std::int64_t rounds() const { return rounds_; }
 
     // Runs rounds until the gap is reached, nothing moves, the watch stops it, or `max_rounds` or `seconds` are over.
     Status advance(std::int64_t max_rounds, double seconds, std::vector<Round>& records) {
-        const auto begin = std::chrono::steady_clock::now();
-        Status status = Status::running;
-        with_loss([&](const auto& loss) {
-            for (std::int64_t r = 0; status == Status::running; ++r) {
-                if (watch.check()) status = Status::stopped;
-                else if (r >= max_rounds || std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() > seconds) break;
-                else status = round(loss, records);
-            }
-        });
-        return status;
+        std::int64_t done = 0;
+        return this->repeat(seconds, [&] { return done++ >= max_rounds; }, [&](const auto& loss) { return round(loss, records); });
     }
 
   private:
@@ -101,7 +88,7 @@ class WorkingSet : public DualPoint<T> {
         for (int s = 0; s < w; ++s) {
             const std::int64_t i = members_[s];
             wy[s] = y[i], wC[s] = C[i], wlo[s] = lo_[i], whi[s] = hi_[i], wbeta[s] = before[s] = beta[i];
-            wf[s] = scores[i], wd[s] = diagonal_[i];
+            wf[s] = scores[i], wd[s] = this->diagonal(i);
         }
         Inner<T> inner{w, leading_, block_.data(), wy.data(), wC.data(), wlo.data(), whi.data(), wd.data(), wbeta.data(), wf.data(),
                        inner_share_ * last_.violation, negligible_, std::int64_t(100) * w, scratch_.data()};
@@ -178,7 +165,6 @@ class WorkingSet : public DualPoint<T> {
             else places.push_back(int(members_.size())), members_.push_back(i);
             inside_[i] = 1;
             age_.push_back(places[t]);
-            if (std::isnan(diagonal_[i])) diagonal_[i] = kernel_.source->diagonal(rows_[i]);
         }
         return places;
     }
@@ -232,16 +218,6 @@ class WorkingSet : public DualPoint<T> {
         });
     }
 
-    std::vector<const T*> find(std::int64_t i) {
-        std::vector<const T*> row;
-        for (int b : blocks_) {
-            const T* piece = kernel_.cache->find(rows_[i], b);
-            if (!piece) return {};
-            row.push_back(piece);
-        }
-        return row;
-    }
-
     // The same where the working set is the whole problem: its block holds all kernel rows.
     void add_from_block(const std::vector<double>& after, const std::vector<double>& before) {
         const int w = int(members_.size());
@@ -253,61 +229,14 @@ class WorkingSet : public DualPoint<T> {
         for (int s = 0; s < w; ++s) scores[members_[s]] += delta[s];
     }
 
-    // Fresh memory for a value costs a quarter of a nanosecond, and up to five where a host has to find it first; a value of
-    // few features costs less than that to compute again. As with renting and buying: keep a row once it has been computed
-    // as often as the memory would have cost.
-    bool worth_keeping(std::int64_t i, std::size_t block) {
-        if (block == 0 && uses_[i] < 255) ++uses_[i];
-        const double value = 0.2 + 0.012 * double(kernel_.source->cost());  // nanoseconds
-        return uses_[i] * value >= 2.0;
-    }
-
-    // scores += sum of change * kernel row; rows that the cache has no room for are used as they are computed.
-    bool add_rows(const std::vector<std::int64_t>& changed, const std::vector<double>& change) {
-        std::vector<double> delta(y.size(), 0.0);
-        for (std::size_t b = 0; b < blocks_.size(); ++b) {
-            const int block = blocks_[b];
-            const std::int64_t first = kernel_.starts[block], width = offsets_[b + 1] - offsets_[b];
-            std::vector<const T*> kept;
-            std::vector<double> kept_change, loose_change;
-            std::vector<std::int64_t> missing, loose;
-            std::vector<T*> out;
-            for (std::size_t c = 0; c < changed.size(); ++c) {
-                const std::int64_t row = rows_[changed[c]];
-                T* piece = kernel_.cache->find(row, block);
-                if (!piece && worth_keeping(changed[c], b) && (piece = kernel_.cache->make(row, block))) missing.push_back(row), out.push_back(piece);
-                if (piece) kept.push_back(piece), kept_change.push_back(change[c]);
-                else loose.push_back(row), loose_change.push_back(change[c]);
-            }
-            double* to = delta.data() + offsets_[b];
-            bool whole = missing.empty() ||
-                         kernel_.source->tile({missing.data(), 0, std::int64_t(missing.size())}, {nullptr, first, width}, out.data(), &watch);
-            if (whole && !loose.empty())
-                whole = kernel_.source->apply({loose.data(), 0, std::int64_t(loose.size())}, loose_change.data(), 1, {nullptr, first, width}, to, &watch);
-            if (!whole) {
-                for (std::int64_t row : missing) kernel_.cache->drop(row, block);
-                return false;
-            }
-            kernel_values_ += std::int64_t(missing.size() + loose.size()) * width;
-            constexpr std::int64_t per = 4096;
-            kernel_.threads->run((width + per - 1) / per, nullptr, [&](std::int64_t t, int) {
-                kernel_.isa->template operations<T>().combine(kept.data(), kept_change.data(), int(kept.size()), t * per, std::min(width, (t + 1) * per), to);
-            });
-        }
-        for (std::size_t i = 0; i < scores.size(); ++i) scores[i] += delta[i];
-        return true;
-    }
-
     double inner_share_ = 0.1;  // of the violation: the tolerance on W
-    std::int64_t rounds_ = 0, marked_round_ = 0;
+    std::int64_t marked_round_ = 0;
     double marked_dual_ = 0, marked_gap_ = kInfinity, best_gap_ = kInfinity;
-    std::vector<double> diagonal_;  // of the kernel, as far as it was needed
     int capacity_;
     std::int64_t leading_;
     std::vector<std::int64_t> members_;  // of W, by place
     std::vector<int> age_;               // places, oldest first
     std::vector<char> inside_;
-    std::vector<unsigned char> uses_;    // how often a row's kernel values were computed
     Aligned<T> block_, scratch_;
 };
 

@@ -50,12 +50,14 @@ def run(
     max_iter=-1,
     time_limit=None,
     callbacks=None,
+    solver=None,
 ):
-    """Solve one problem with the working-set solver; returns (solution, progress)."""
+    """Solve one problem, by default with the working-set solver; (solution, progress)."""
     with Progress(tol, max_iter, time_limit, callbacks, verbose=0, label="test") as progress:
         settings = Settings(tol=tol, memory=memory, threads=threads, seed=0, progress=progress)
         starts = None if start is None else [np.array(start, dtype=np.float64)]
-        solution, *rest = WorkingSet(size=size).solve([problem], settings, starts)
+        solver = solver or WorkingSet(size=size)
+        solution, *rest = solver.solve([problem], settings, starts)
     assert not rest
     return solution, progress
 

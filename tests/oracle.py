@@ -316,6 +316,62 @@ class MarginDistribution(Loss):
         return [plus, (-y, np.inf * C, b, self.theta + 1.0 + 0.0 * C)] if self.upsilon else [plus]
 
 
+class Huber(Loss):
+    """C H(y - f): r^2 / (2 epsilon) up to epsilon, |r| - epsilon / 2 beyond."""
+
+    labels = False
+
+    def value(self, y, C, f):
+        r = np.abs(y - f)
+        return C * np.where(r < self.epsilon, r**2 / (2 * self.epsilon), r - self.epsilon / 2)
+
+    def slope(self, y, C, f):
+        return C * np.clip((f - y) / self.epsilon, -1.0, 1.0)
+
+    def h(self, y, C, beta):
+        return -y * beta + self.epsilon * beta**2 / (2.0 * C)
+
+    def box(self, y, C):
+        return -C, C
+
+    def derivatives(self, y, C, beta):
+        return _one_sided(y, C, beta, -C, C, -y + self.epsilon * beta / C)
+
+    def step(self, y, C, beta, f, k):
+        return np.clip((k * beta - f + y) / (k + self.epsilon / C), -C, C)
+
+    def parts(self, y, C):
+        curvature = self.epsilon / C
+        return [(1.0 + 0.0 * C, C, curvature, -y), (-1.0 + 0.0 * C, C, curvature, y)]
+
+
+class OneClass(Loss):
+    """C max(0, -f): what lies below the plane."""
+
+    def value(self, y, C, f):
+        return C * np.maximum(0.0, -f)
+
+    def slope(self, y, C, f):
+        return np.where(f < 0.0, -C, 0.0)
+
+    def h(self, y, C, beta):
+        return 0.0 * beta
+
+    def box(self, y, C):
+        return 0.0 * C, C
+
+    def derivatives(self, y, C, beta):
+        return _one_sided(y, C, beta, 0.0 * C, C, 0.0 * beta)
+
+    def step(self, y, C, beta, f, k):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            x = np.clip(beta - f / k, 0.0, C)
+        return np.where(k == 0.0, np.where(f < 0, C, np.where(f > 0, 0.0, beta)), x)
+
+    def parts(self, y, C):
+        return [(1.0 + 0.0 * C, C, 0.0 * C, 0.0 * C)]
+
+
 LOSSES = {
     "hinge": Hinge,
     "squared_hinge": SquaredHinge,
@@ -323,6 +379,8 @@ LOSSES = {
     "squared_epsilon_insensitive": SquaredEpsilonInsensitive,
     "logistic": Logistic,
     "margin_distribution": MarginDistribution,
+    "huber": Huber,
+    "one_class": OneClass,
 }
 
 

@@ -37,7 +37,7 @@ def test_golden(record):
     assert np.all(np.diff(duals) <= 1e-9 * np.abs(duals[-1]))
 
 
-@pytest.mark.parametrize("loss", [case for case in cases.LOSSES if case[0] != "logistic"])
+@pytest.mark.parametrize("loss", [case for case in cases.MACHINES if case[0] != "logistic"])
 @pytest.mark.parametrize("intercept", cases.INTERCEPTS)
 def test_sparse_rows_and_a_warm_start(loss, intercept):
     rng = np.random.default_rng(5)

@@ -1,24 +1,26 @@
-"""The libraries that are compared, each behind the same two functions.
+"""The libraries that are compared, each behind the same few names.
 
 The adapter of library ``name`` is the module ``benchmarks.adapters.<name>_`` with
 
-    PACKAGES                                          distributions whose versions are recorded
-    fit(problem, data, form, limit=None) -> Result    a fitted model
-    score(problem, data, form, model, limit=None) -> Result    scores of data.X_new
+    PACKAGES                       distributions whose versions are recorded
+    make(estimator, parameters)    an estimator that is not fitted yet, e.g. of "SVC"
+    facts(model)                   what the library says about the fit
 
-Both convert ``data`` to ``form`` first and time only the library's own work. Only the measuring
-process imports an adapter, and only one, so libraries cannot influence each other.
+`fit` and `score` here are the same for all: they convert the data to a form first and time only the
+library's own work. Only the measuring process imports an adapter, and only one, so libraries cannot
+influence each other.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
 from benchmarks.data import Data
-from benchmarks.measure import Cost
+from benchmarks.measure import Cost, timed
 from benchmarks.problems import Problem
 
 
@@ -26,13 +28,22 @@ from benchmarks.problems import Problem
 class Library:
     title: str
     module: str  # what must be importable
+    adapter: str  # the name of its adapter; variants of a library share one
+    options: Mapping[str, Any] = field(default_factory=dict)  # what makes it a variant
 
 
 LIBRARIES = {
-    "margrave": Library("margrave", "margrave"),
-    "sklearn": Library("scikit-learn", "sklearn"),
-    "intelex": Library("scikit-learn-intelex", "sklearnex"),
+    "margrave": Library("margrave", "margrave", "margrave"),
+    "sklearn": Library("scikit-learn", "sklearn", "sklearn"),
+    "intelex": Library("scikit-learn-intelex", "sklearnex", "intelex"),
+    "margrave-cd": Library('margrave, solver="cd"', "margrave", "margrave", {"solver": "cd"}),
+    "margrave-newton": Library(
+        'margrave, solver="newton"', "margrave", "margrave", {"solver": "newton"}
+    ),
+    "nystroem": Library("Nystroem(1000) + LogisticRegression", "sklearn", "nystroem"),
 }
+# Other libraries with the same machines. The rest are other ways to a similar end.
+RIVALS = ("sklearn", "intelex")
 
 
 @dataclass(frozen=True)
@@ -45,18 +56,34 @@ class Result:
 class Adapter(Protocol):
     PACKAGES: tuple[str, ...]
 
-    def fit(
-        self, problem: Problem, data: Data, form: str, limit: float | None = None
-    ) -> Result: ...
+    def make(self, estimator: str, parameters: Mapping[str, Any]) -> Any: ...
 
-    def score(
-        self, problem: Problem, data: Data, form: str, model: Any, limit: float | None = None
-    ) -> Result: ...
+    def facts(self, model: Any) -> dict[str, Any]: ...
 
 
 def adapter(library: str) -> Adapter:
-    return cast(Adapter, importlib.import_module(f"benchmarks.adapters.{library}_"))
+    name = LIBRARIES[library].adapter
+    return cast(Adapter, importlib.import_module(f"benchmarks.adapters.{name}_"))
 
 
 def is_installed(library: str) -> bool:
     return importlib.util.find_spec(LIBRARIES[library].module) is not None
+
+
+def fit(
+    library: str, problem: Problem, data: Data, form: str, limit: float | None = None
+) -> Result:
+    """A fitted model."""
+    data = data.in_form(form)
+    options = {**LIBRARIES[library].options, **problem.options.get(library, {})}
+    chosen = adapter(library)
+    model = chosen.make(problem.estimator, {**problem.parameters, **options})
+    model, cost = timed(lambda: model.fit(data.X, data.y), limit)
+    return Result(model, cost, chosen.facts(model))
+
+
+def score(model: Any, data: Data, form: str, limit: float | None = None) -> Result:
+    """Scores of data.X_new."""
+    X_new = data.in_form(form).X_new
+    scores, cost = timed(lambda: model.decision_function(X_new), limit)
+    return Result(scores, cost)

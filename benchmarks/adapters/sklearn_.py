@@ -1,30 +1,20 @@
-"""scikit-learn's SVC (LIBSVM) with a kernel cache of 4 GB."""
+"""scikit-learn's support vector machines (LIBSVM) with a kernel cache of 4 GB."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from sklearn.svm import SVC
-
-from benchmarks.adapters import Result
-from benchmarks.data import Data
-from benchmarks.measure import timed
-from benchmarks.problems import Problem
+import numpy as np
+from sklearn import svm
 
 PACKAGES = ("scikit-learn", "numpy", "scipy")
 
 
-def fit(problem: Problem, data: Data, form: str, limit: float | None = None) -> Result:
-    data = data.in_form(form)
-    options = problem.options.get("sklearn", {})
-    model = SVC(kernel="rbf", C=problem.C, gamma=problem.gamma, cache_size=4000, **options)
-    model, cost = timed(lambda: model.fit(data.X, data.y), limit)
-    return Result(model, cost, {"iterations": int(model.n_iter_[0])})
+def make(estimator: str, parameters: Mapping[str, Any]) -> Any:
+    return getattr(svm, estimator)(kernel="rbf", cache_size=4000, **parameters)
 
 
-def score(
-    problem: Problem, data: Data, form: str, model: Any, limit: float | None = None
-) -> Result:
-    X_new = data.in_form(form).X_new
-    scores, cost = timed(lambda: model.decision_function(X_new), limit)
-    return Result(scores, cost)
+def facts(model: Any) -> dict[str, Any]:
+    # One number, or one per pair of classes.
+    return {"iterations": int(np.sum(model.n_iter_))}

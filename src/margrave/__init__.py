@@ -9,8 +9,21 @@ and reports the relative duality gap of what it returns.
 
 from importlib.metadata import version
 
-from margrave.estimators import SVC
+from margrave.estimators import (
+    SVC,
+    SVR,
+    KernelLogisticRegression,
+    ODMClassifier,
+    OneClassSVM,
+)
 
 __version__ = version("margrave")
 
-__all__ = ["SVC", "__version__"]
+__all__ = [
+    "SVC",
+    "SVR",
+    "KernelLogisticRegression",
+    "ODMClassifier",
+    "OneClassSVM",
+    "__version__",
+]

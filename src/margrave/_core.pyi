@@ -46,7 +46,11 @@ class Loss:
     ) -> None: ...
     @property
     def labels(self) -> bool: ...
+    @property
+    def smooth(self) -> bool: ...
     def value(self, y: Floats, C: Floats, f: Floats) -> Floats: ...
+    def slope(self, y: Floats, C: Floats, f: Floats) -> Floats: ...
+    def bend(self, y: Floats, C: Floats, f: Floats) -> Floats: ...
     def conjugate(self, y: Floats, C: Floats, beta: Floats) -> Floats: ...
     def box(self, y: Floats, C: Floats) -> tuple[Floats, Floats]: ...
     def step(self, y: Floats, C: Floats, beta: Floats, f: Floats, k: Floats) -> Floats: ...
@@ -67,35 +71,27 @@ class KernelRows:
         cache: bool = True,
         isa: str = "",
     ) -> None: ...
+    def multiply(
+        self,
+        rows: NDArray[np.int64],
+        coef: Floats,
+        points: NDArray[np.int64],
+        exact: bool,
+        time_left: float,
+    ) -> tuple[Floats | None, bool]: ...
+    def diagonal(self, points: NDArray[np.int64]) -> Floats: ...
     @property
     def cached_bytes(self) -> int: ...
 
 class Surroundings:
     def __init__(self) -> None: ...
 
-class WorkingSet:
-    def __init__(
-        self,
-        kernel_rows: KernelRows,
-        blocks: list[int],
-        loss: Loss,
-        pairs: bool,
-        y: Floats,
-        C: Floats,
-        start: Floats | None,
-        around: Surroundings,
-        size: int,
-    ) -> None: ...
+class _Descent:
     def advance(
         self, target: float, max_rounds: int, seconds: float, time_left: float
     ) -> tuple[str, list[dict[str, Any]]]: ...
     def certify(self, time_left: float) -> dict[str, Any] | None: ...
     def figures(self) -> dict[str, Any]: ...
-    def discontent(self) -> Floats: ...
-    def around(self, active: NDArray[np.int64], time_left: float) -> Surroundings | None: ...
-    def adopt(
-        self, active: NDArray[np.int64], beta: Floats, scores: Floats, time_left: float
-    ) -> bool: ...
     @property
     def work(self) -> tuple[int, int, int]: ...
     @property
@@ -104,6 +100,53 @@ class WorkingSet:
     def beta(self) -> Floats: ...
     @property
     def scores(self) -> Floats: ...
+
+class WorkingSet(_Descent):
+    def __init__(
+        self,
+        kernel_rows: KernelRows,
+        blocks: list[int],
+        loss: Loss,
+        pairs: bool,
+        sum: float,
+        scale: float,
+        y: Floats,
+        C: Floats,
+        start: Floats | None,
+        around: Surroundings,
+        size: int,
+    ) -> None: ...
+    def discontent(self) -> Floats: ...
+    def around(self, active: NDArray[np.int64], time_left: float) -> Surroundings | None: ...
+    def adopt(
+        self, active: NDArray[np.int64], beta: Floats, scores: Floats, time_left: float
+    ) -> bool: ...
+
+class CoordinateDescent(_Descent):
+    def __init__(
+        self,
+        kernel_rows: KernelRows,
+        blocks: list[int],
+        loss: Loss,
+        y: Floats,
+        C: Floats,
+        start: Floats | None,
+        seed: int,
+    ) -> None: ...
+
+class Joint(_Descent):
+    def __init__(
+        self,
+        kernel_rows: KernelRows,
+        loss: str,
+        y: NDArray[np.int64],
+        n_classes: int,
+        C: Floats,
+        start: Floats | None,
+        bias: Floats,
+        size: int,
+    ) -> None: ...
+    def set_bias(self, bias: Floats) -> None: ...
 
 def isa_levels() -> list[str]: ...
 def tile(

@@ -84,6 +84,20 @@ class Kernel:
             self.name, gamma=self.gamma, degree=self.degree, coef0=self.coef0, offset=offset
         )
 
+    def diagonal(self, X: Any) -> NDArray[np.float64]:
+        """k(x, x) of every row x."""
+        if self.is_precomputed:
+            raise ValueError("k(x, x) of new rows is not part of a precomputed kernel matrix")
+        if self.is_callable:
+            return np.array(
+                [self.evaluate(X[i : i + 1], X[i : i + 1])[0, 0] for i in range(X.shape[0])]
+            )
+        everything = np.arange(X.shape[0])
+        rows = _core.KernelRows(
+            core_rows(X), self.core(), None, 0.0, [0, X.shape[0]], "float64", 0, 1 << 20, 1, False
+        )
+        return rows.diagonal(everything)
+
     def evaluate(self, A: Any, B: Any) -> NDArray[np.float64]:
         """Call a callable kernel and check what it returns."""
         if not callable(self.name):

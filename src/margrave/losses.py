@@ -8,12 +8,21 @@ here a loss is a small value that travels through Python, pickles, and names its
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp, xlogy
 
 from margrave import _core
 
+Floats = NDArray[np.float64]
+Labels = NDArray[np.int64]
+
 # name -> the parameters that the loss reads, straight from the compiled table
 LOSSES: dict[str, tuple[str, ...]] = dict(_core.LOSSES)
+SMOOTH_LOSSES = tuple(name for name in LOSSES if _core.Loss(name).smooth)
 
 
 @dataclass(frozen=True)
@@ -65,3 +74,36 @@ class Loss:
         variables never reach their bounds.
         """
         return _core.Loss(self.name, self.epsilon, self.theta, self.upsilon, floor)
+
+
+@dataclass(frozen=True)
+class JointLoss:
+    """A loss of the scores of all classes; its steps are compiled in ``cpp/joint.hpp``.
+
+    ``value(f, y)`` is what each row pays, ``conjugate(p, y)`` the dual's term of a point p_i of the
+    simplex, where beta_i = C_i (e_y - p_i).
+    """
+
+    value: Callable[[Floats, Labels], Floats]
+    conjugate: Callable[[Floats, Labels], Floats]
+
+
+def _own(values: Floats, y: Labels) -> Floats:
+    found: Floats = values[np.arange(len(y)), y]
+    return found
+
+
+def _margin(f: Floats, y: Labels) -> Floats:
+    """max_c ([c != y] + f_c) - f_y."""
+    ahead = f + 1.0
+    ahead[np.arange(len(y)), y] -= 1.0
+    found: Floats = ahead.max(axis=1) - _own(f, y)
+    return found
+
+
+JOINT_LOSSES = {
+    "crammer_singer": JointLoss(_margin, lambda p, y: _own(p, y) - 1.0),
+    "softmax": JointLoss(
+        lambda f, y: logsumexp(f, axis=1) - _own(f, y), lambda p, y: xlogy(p, p).sum(axis=1)
+    ),
+}

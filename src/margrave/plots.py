@@ -32,7 +32,9 @@ def margin_distribution(
     """Draw how the margins of labelled rows are distributed.
 
     The margin of a row is y f(x) with two classes, y = +-1; with more, the score of its class minus
-    the best score of the others. Negative margins are mistakes.
+    the best score of the others. Negative margins are mistakes. One estimator gets a histogram;
+    several are compared by the share of rows whose margin is at most m: the steeper the curve, the
+    closer together the margins.
 
     Parameters
     ----------
@@ -57,15 +59,11 @@ def margin_distribution(
     low = min(float(np.quantile(sample, 0.002)) for sample in samples)
     high = max(float(np.quantile(sample, 0.998)) for sample in samples)
     low, high = min(low, -0.1), max(high, 1.1)
-    bins = np.linspace(low, high, 90)
     ax.axvspan(low, 0.0, color="#fed7d7", alpha=0.45, lw=0, zorder=0)
+    draw = _histogram if len(models) == 1 else _cumulative
     for name, sample, colour in zip(names, samples, _palette(len(models)), strict=True):
-        wrong = float(np.mean(sample < 0))
-        height, _ = np.histogram(np.clip(sample, low, high), bins=bins)
-        share = 100.0 * height / len(sample)
-        label = f"{name}: {100 * wrong:.1f} % below zero"
-        ax.stairs(share, bins, fill=True, color=colour, alpha=0.25)
-        ax.stairs(share, bins, color=colour, lw=1.6, label=label)
+        wrong = 100 * float(np.mean(sample < 0))
+        draw(ax, sample, low, high, colour, f"{name}: {wrong:.1f} % below zero")
     marks = [(0.0, "-", "wrong", "right", -6.0)]
     if all(len(model.classes_) == 2 for model in models):  # votes know no margin of one
         marks.append((1.0, "--", "margin 1", "left", 6.0))
@@ -76,9 +74,9 @@ def margin_distribution(
             textcoords="offset points", ha=side, va="top", fontsize=9, color=_INK,
         )  # fmt: skip
     ax.set_xlim(low, high)
-    ax.set_ylim(0.0, ax.get_ylim()[1] * 1.05)
+    ax.set_ylim(0.0, ax.get_ylim()[1] * 1.05 if len(models) == 1 else 100.0)
     ax.set_xlabel("margin")
-    ax.set_ylabel("share of rows (%)")
+    ax.set_ylabel("share of rows (%)" if len(models) == 1 else "rows of at most this margin (%)")
     room = 12.0 + 16.0 * len(models)  # for the legend between title and picture
     ax.set_title("Margin distribution", loc="left", fontweight="bold", color=_INK, pad=room)
     ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(-0.01, 1.0), borderpad=0.0)
@@ -147,50 +145,57 @@ def decision_boundary(
 
 
 def convergence(
-    estimators: Any, axes: Any | None = None, labels: Sequence[str] | None = None
-) -> NDArray[np.object_]:
-    """Draw objective and relative duality gap over the seconds of the fit.
+    estimators: Any, ax: Axes | None = None, labels: Sequence[str] | None = None
+) -> Axes:
+    """Draw the relative duality gap and the objective over the seconds of the fit.
+
+    The gap is drawn on the left scale, the objective (dashed) on the right one.
 
     Parameters
     ----------
     estimators : fitted estimator or sequence of them
         Anything with `history_`.
-    axes : pair of matplotlib Axes, optional
-        Where to draw the objective and the gap.
+    ax : matplotlib Axes, optional
+        Where to draw.
     labels : sequence of str, optional
         Names of the estimators; their class names by default.
 
     Returns
     -------
-    axes : ndarray of two matplotlib Axes
+    ax : matplotlib Axes
+        The axes of the gap.
     """
     models = _several(estimators)
     names = _names(models, labels)
-    if axes is None:
-        _, axes = _pyplot().subplots(1, 2, figsize=(10.0, 4.0), layout="constrained")
-    above, below = axes
+    ax = _axes(ax)
+    right = ax.twinx()
     for name, model, colour in zip(names, models, _palette(len(models)), strict=True):
         # several binary problems share one history: one line for each
         for number, part in enumerate(_runs(model.history_)):
             seconds, objective, gap = (
                 [record[key] for record in part] for key in ("seconds", "objective", "gap")
             )
-            style = {"color": colour, "lw": 1.6, "marker": "o", "ms": 3.0}
-            above.plot(seconds, objective, label=None if number else name, **style)
-            below.plot(seconds, gap, label=None if number else name, **style)
+            ax.plot(
+                seconds, gap, color=colour, lw=1.8, marker="o", ms=3.0,
+                label=None if number else f"{name}: gap",
+            )  # fmt: skip
+            right.plot(seconds, objective, color=colour, lw=1.0, ls="--", alpha=0.8)
         tol = getattr(model, "tol", None)
         if tol is not None:
-            below.axhline(tol, color=colour, lw=1.0, ls=":")
-    below.set_yscale("log")
+            ax.axhline(tol, color=colour, lw=1.0, ls=":")
+    ax.plot([], [], color=_INK, lw=1.0, ls="--", label="objective")
+    ax.set_yscale("log")
     values = [r["objective"] for model in models for r in model.history_ if r["objective"] > 0]
     if values and max(values) > 30 * min(values):
-        above.set_yscale("log")
-    for ax, title in ((above, "Objective"), (below, "Relative duality gap")):
-        ax.set_title(title, loc="left", fontweight="bold", color=_INK)
-        ax.set_xlabel("seconds")
-        _polish(ax)
-    above.legend(frameon=False)
-    return np.array([above, below], dtype=object)
+        right.set_yscale("log")
+    ax.set_xlabel("seconds")
+    ax.set_ylabel("relative duality gap")
+    right.set_ylabel("objective")
+    room = 12.0 + 16.0 * (len(models) + 1)  # for the legend between title and picture
+    ax.set_title("Convergence", loc="left", fontweight="bold", color=_INK, pad=room)
+    ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(-0.01, 1.0), borderpad=0.0)
+    _polish(right).spines["right"].set_visible(True)
+    return _polish(ax)
 
 
 def margins(estimator: Any, X: Any, y: Any) -> NDArray[np.float64]:
@@ -211,6 +216,26 @@ def margins(estimator: Any, X: Any, y: Any) -> NDArray[np.float64]:
     scores[rows, own] = -np.inf
     mine -= scores.max(axis=1)
     return mine
+
+
+def _histogram(ax: Any, sample: Any, low: float, high: float, colour: str, label: str) -> None:
+    bins = np.linspace(low, high, 90)
+    height, _ = np.histogram(np.clip(sample, low, high), bins=bins)
+    share = 100.0 * height / len(sample)
+    ax.stairs(share, bins, fill=True, color=colour, alpha=0.25)
+    ax.stairs(share, bins, color=colour, lw=1.6, label=label)
+
+
+def _cumulative(ax: Any, sample: Any, low: float, high: float, colour: str, label: str) -> None:
+    ordered = np.sort(sample)
+    share = 100.0 * np.arange(1, len(ordered) + 1) / len(ordered)
+    ax.step(
+        np.r_[low, ordered, high], np.r_[0.0, share, 100.0], where="post", color=colour, lw=1.8,
+        label=label,
+    )  # fmt: skip
+    middle = np.quantile(ordered, [0.1, 0.9])  # where the middle eight tenths lie
+    ax.hlines([10.0, 90.0], low, middle, color=colour, lw=0.6, ls=":")
+    ax.axvspan(*middle, color=colour, alpha=0.08, lw=0, zorder=0)
 
 
 # --- helpers -------------------------------------------------------------------------------------

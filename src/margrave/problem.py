@@ -8,8 +8,10 @@ weights, the loss and the kind of intercept on some blocks of these rows.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from scipy import sparse
 
 from margrave import _core
 from margrave.kernels import Kernel, core_rows
-from margrave.losses import Loss
+from margrave.losses import JOINT_LOSSES, Loss
 
 Floats = NDArray[np.float64]
 
@@ -88,6 +90,12 @@ class Data:
             cache,
         )
 
+    def mean_diagonal(self) -> float:
+        """Mean of k(x, x) over some rows."""
+        some = np.linspace(0, self.n_rows - 1, min(self.n_rows, 50)).astype(np.int64)
+        rows = self.kernel_rows("float64", 0, 1 << 20, 1, cache=False)
+        return float(rows.diagonal(some).mean())
+
     def _fetch(self) -> Callable[[NDArray[np.int64], NDArray[np.int64]], Floats]:
         return lambda queries, points: self.kernel.evaluate(self.X[queries], self.X[points])
 
@@ -107,6 +115,8 @@ class Problem:
         Positive weight of each row.
     loss : Loss
     intercept : {"free", "regularized"} or None
+    total : float
+        Sum of beta when the intercept is free: zero but for one-class machines.
     """
 
     data: Data
@@ -115,6 +125,7 @@ class Problem:
     C: Floats
     loss: Loss
     intercept: str | None
+    total: float = 0.0
 
     def __post_init__(self) -> None:
         if self.intercept not in ("free", "regularized", None):
@@ -135,16 +146,44 @@ class Problem:
             raise ValueError(f"the loss {self.loss.name!r} needs targets -1 and +1")
         if not (np.isfinite(self.C).all() and (self.C > 0).all()):
             raise ValueError("the weights C must be positive and finite")
+        if not 0.0 <= self.total < math.inf:
+            raise ValueError(f"the sum of beta must be a number >= 0, got {self.total!r}")
 
     @property
     def n_rows(self) -> int:
         """Number of rows."""
         return len(self.y)
 
+    @cached_property
+    def least_scale(self) -> float:
+        """What gaps are relative to where the objective is less: the optimum may be zero.
+
+        With a sum of beta that is not zero, 1/2 beta'K beta can be as large as
+        1/2 sum^2 k(x, x); a millionth of that counts as nothing.
+        """
+        if self.total == 0.0:
+            return 0.0
+        return 0.5e-6 * self.total**2 * self.data.mean_diagonal()
+
+    def is_better_start(self, dual: float) -> bool:
+        """Whether a point of this dual value is a better start than none."""
+        return dual < 0.0 or self.total > 0.0
+
     @property
     def offset(self) -> float:
         """Added to every kernel value: 1 makes the intercept part of the regularised model."""
         return 1.0 if self.intercept == "regularized" else 0.0
+
+    def terms(self, beta: Floats, scores: Floats, b: float) -> tuple[float, float]:
+        """Primal and dual value of a point with scores f = K beta and intercept b.
+
+        P = 1/2 beta'f + sum_i C_i loss_i(f_i + b) and D = 1/2 beta'f + sum_i h_i(beta_i); both gain
+        b^2 / 2 when the intercept is regularised, P also b times the sum that beta keeps.
+        """
+        norm = float(beta @ scores) + (b * b if self.intercept == "regularized" else 0.0)
+        core = self.loss.core()
+        primal = 0.5 * norm + float(core.value(self.y, self.C, scores + b).sum()) + b * self.total
+        return primal, 0.5 * norm + float(core.conjugate(self.y, self.C, beta).sum())
 
     def core(
         self,
@@ -160,6 +199,8 @@ class Problem:
             self.block_list,
             self.loss.core(floor),
             self.intercept == "free",
+            self.total,
+            self.least_scale,
             self.y,
             self.C,
             start,
@@ -171,7 +212,9 @@ class Problem:
         """Return the problem on some of its rows alone, with a copy of these rows of the data."""
         X = self.data.X[self.data_rows[rows]]
         data = Data(X, self.data.kernel, np.array([0, len(rows)]))
-        return Problem(data, None, self.y[rows], self.C[rows], self.loss, self.intercept)
+        return Problem(
+            data, None, self.y[rows], self.C[rows], self.loss, self.intercept, self.total
+        )
 
     @property
     def data_rows(self) -> NDArray[np.int64]:
@@ -186,16 +229,77 @@ class Problem:
 
 
 @dataclass(frozen=True)
+class JointProblem:
+    """Several classes in one problem: a score and a dual variable per row and class.
+
+        min over beta   1/2 sum_c beta_c'K beta_c + sum_i h_i(beta_i),    beta_i = C_i (e_y - p_i)
+
+    with p_i in the simplex; ``cpp/joint.hpp`` has the losses.
+
+    Parameters
+    ----------
+    data : Data
+    y : int64 array
+        Number of the class of each row.
+    n_classes : int
+    C : float64 array
+        Positive weight of each row.
+    loss : str
+        One of ``JOINT_LOSSES``.
+    intercept : {"free", "regularized"} or None
+    """
+
+    data: Data
+    y: NDArray[np.int64]
+    n_classes: int
+    C: Floats
+    loss: str
+    intercept: str | None
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self.y)
+
+    @property
+    def offset(self) -> float:
+        """Added to every kernel value: 1 makes the intercepts part of the regularised model."""
+        return 1.0 if self.intercept == "regularized" else 0.0
+
+    least_scale = 0.0
+
+    def is_better_start(self, dual: float) -> bool:
+        """Whether a point of this dual value is a better start than none: any is."""
+        return True
+
+    def terms(self, beta: Floats, scores: Floats, b: Floats) -> tuple[float, float]:
+        """Primal and dual value of a point with scores f = K beta; sum beta = 0 if b is free."""
+        loss = JOINT_LOSSES[self.loss]
+        norm = float((beta * scores).sum()) + (
+            float(b @ b) if self.intercept == "regularized" else 0.0
+        )
+        paid = float(self.C @ loss.value(scores + b, self.y))
+        conjugate = float(self.C @ loss.conjugate(self.shares(beta), self.y))
+        return 0.5 * norm + paid, 0.5 * norm + conjugate
+
+    def shares(self, beta: Floats) -> Floats:
+        """Points p_i of the simplex behind the dual variables."""
+        shares: Floats = -beta / self.C[:, None]
+        shares[np.arange(len(self.y)), self.y] += 1.0
+        return np.maximum(shares, 0.0)
+
+
+@dataclass(frozen=True)
 class Solution:
-    """A dual point with its certificate.
+    """A dual point with its certificate; ``beta`` and ``scores`` have a column per joint class.
 
     ``scores`` is K beta without the intercept, ``objective`` the primal value P, ``dual`` the dual
-    value D, ``gap`` the relative duality gap (P + D) / max(|P|, |D|). ``precision`` names the tiles
-    that are good enough to predict with.
+    value D, ``gap`` the relative duality gap (P + D) / max(|P|, |D|), infinite if the kernel is not
+    ``definite``. ``precision`` names the tiles that are good enough to predict with.
     """
 
     beta: Floats
-    intercept: float
+    intercept: Any
     scores: Floats
     objective: float
     dual: float
@@ -205,3 +309,4 @@ class Solution:
     precision: str
     solver: str
     interrupted: bool = False
+    definite: bool = True

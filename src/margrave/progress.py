@@ -127,6 +127,7 @@ class Progress:
         support: int,
         where: str = "",
         certified: bool = True,
+        ago: float = 0.0,
         **extra: Any,
     ) -> bool:
         """Record one round; True means stop.
@@ -143,6 +144,8 @@ class Progress:
             Place in the strategy, for people: "problem 2 of 3", "level 1".
         certified : bool
             Whether `gap` is a certificate; a running figure never ends a problem as converged.
+        ago : float
+            Seconds since the round, when several are told at once.
         **extra
             Whatever else the solver wants in the history. ``round=r`` replaces the count of
             reports by the solver's own count of rounds.
@@ -152,7 +155,7 @@ class Progress:
         self._round += 1
         record: Record = {
             "round": self._round,
-            "seconds": self.seconds,
+            "seconds": self.seconds - ago,
             "objective": float(objective),
             "dual": float(dual),
             "gap": float(gap),

@@ -1,5 +1,9 @@
 """The scikit-learn face of margrave: one file per family, thin."""
 
+from margrave.estimators.klr import KernelLogisticRegression
+from margrave.estimators.odm import ODMClassifier
+from margrave.estimators.one_class import OneClassSVM
 from margrave.estimators.svc import SVC
+from margrave.estimators.svr import SVR
 
-__all__ = ["SVC"]
+__all__ = ["SVC", "SVR", "KernelLogisticRegression", "ODMClassifier", "OneClassSVM"]

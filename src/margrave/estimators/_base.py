@@ -20,11 +20,12 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from margrave.kernels import KERNELS, Kernel, resolve_kernel
-from margrave.losses import Loss
 from margrave.models import Expansion
+from margrave.problem import JointProblem, Problem
 from margrave.progress import Progress
 from margrave.resources import parse_bytes, thread_count
 from margrave.solvers import SOLVERS, Settings, Solution, resolve_solver
@@ -97,8 +98,10 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         thread_count(self.n_jobs)
         resolve_solver(self.solver)
 
-    def _check_rows(self, X: Any, y: Any = "no_validation", reset: bool = True) -> Any:
-        """Validate X (and y) without a copy where possible; float32 stays float32."""
+    def _check_rows(
+        self, X: Any, y: Any = "no_validation", reset: bool = True, numbers: bool = False
+    ) -> Any:
+        """Validate X (and y, which must be `numbers`) without a copy; float32 stays float32."""
         if not reset:
             check_is_fitted(self)
         if self.kernel == "precomputed" and sparse.issparse(X):
@@ -111,15 +114,19 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             accept_sparse="csr",
             accept_large_sparse=True,
             dtype=[np.float64, np.float32],
+            **({"y_numeric": True} if numbers else {}),
         )
         if isinstance(y, str) and y == "no_validation":
             return canonical(checked)
         X, y = checked
+        return canonical(self._check_square(X)), y
+
+    def _check_square(self, X: Any) -> Any:
         if self.kernel == "precomputed" and X.shape[0] != X.shape[1]:
             raise ValueError(
                 f"a precomputed kernel matrix must be square, got {X.shape[0]} x {X.shape[1]}"
             )
-        return canonical(X), y
+        return X
 
     def _kernel_for(self, X: Any, weight: Floats) -> Kernel:
         return resolve_kernel(self.kernel, self.gamma, self.degree, self.coef0, X, weight)
@@ -159,6 +166,9 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         """Store the certificate; then, with the model complete, warn or pass Ctrl-C on."""
         self.objectives_ = np.array([solution.objective for solution in solutions])
         self.gaps_ = np.array([solution.gap for solution in solutions])
+        self._absolute_gaps = np.array(
+            [np.inf if np.isinf(s.gap) else max(0.0, s.objective + s.dual) for s in solutions]
+        )
         self.objective_ = float(self.objectives_.sum())
         self.gap_ = float(self.gaps_.max())
         self.converged_ = all(bool(solution.converged) for solution in solutions)
@@ -172,7 +182,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
                 f"{type(self).__name__} keeps the model reached so far, with gap {self.gap_:.2g}"
             )
         if not self.converged_:
-            if not np.isfinite(self.gap_):
+            if not all(solution.definite for solution in solutions):
                 reason = "indefinite"
             advice = _ADVICE[None if reason == "converged" else reason]
             missed = (
@@ -187,7 +197,54 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
                 stacklevel=3,
             )
 
+    def _store_support(
+        self, X: Any, rows: Rows, dual: Floats, solutions: Sequence[Solution]
+    ) -> None:
+        """Store the rows with a coefficient, the coefficients, and what predicting needs."""
+        self.support_ = rows
+        self.support_vectors_ = np.empty((0, 0)) if self._kernel.is_precomputed else X[rows]
+        self.dual_coef_ = type(X)(dual) if sparse.issparse(X) else dual
+        precise = any(solution.precision == "float64" for solution in solutions)
+        self._precision = "float64" if precise else "float32"
+        self._n_rows = X.shape[0]
+
+    # --- the dual behind the attributes ----------------------------------------------------
+
+    @property
+    def _dual(self) -> Floats:
+        coef: Any = self.dual_coef_
+        return np.asarray(coef.toarray() if sparse.issparse(coef) else coef, dtype=np.float64)
+
+    def _coefficients(self) -> list[Floats]:
+        """Coefficients of each output, over all support vectors."""
+        return list(self._dual)
+
+    @property
+    def coef_(self) -> Any:
+        """Weights of the features, for the linear kernel."""
+        check_is_fitted(self)
+        if self._kernel.name != "linear":
+            raise AttributeError("coef_ is only available for the linear kernel")
+        rows = np.array(self._coefficients())
+        if sparse.issparse(self.support_vectors_):
+            rows = type(self.support_vectors_)(rows)
+        return safe_sparse_dot(rows, self.support_vectors_)
+
+    def _has_rows(self, X: Any) -> bool:
+        """Whether X can be what the model was trained on."""
+        if X.shape[0] != self._n_rows:
+            return False
+        if self._kernel.is_precomputed:
+            return True
+        different = X[self.support_] != self.support_vectors_
+        return not (different.nnz if sparse.issparse(different) else np.any(different))
+
     # --- use -------------------------------------------------------------------------------
+
+    def _scores(self, X: Any, precision: str) -> Floats:
+        """Decision values without the intercepts, one column per output."""
+        points = self.support_ if self._kernel.is_precomputed else self.support_vectors_
+        return self._expand(X, points, self._dual.T, precision)
 
     def _expand(self, X: Any, points: Any, coef: Floats, precision: str) -> Floats:
         """Scores sum_j coef_j k(x, point_j), one column per column of coef."""
@@ -220,32 +277,27 @@ def take(X: Any, rows: Rows, square: bool = False) -> Any:
     return X[np.ix_(rows, rows)] if square else X[rows]
 
 
-def relative_gap(
-    loss: Loss, intercept: str | None, y: Floats, C: Floats, beta: Floats, scores: Floats, b: float
-) -> float:
+def relative_gap(problem: Problem | JointProblem, beta: Floats, scores: Floats, b: Any) -> float:
     """Certificate (P + D) / max(|P|, |D|) of the point (beta, b) with scores f = K beta.
 
-    P = 1/2 beta'f + sum_i C_i loss_i(f_i + b) and D = 1/2 beta'f + sum_i h_i(beta_i); both gain
-    b^2 / 2 when the intercept is regularised. Infinite if beta'K beta < 0: the kernel is not
-    positive semidefinite and nothing can be certified.
+    Infinite if beta'K beta < 0: the kernel is not positive semidefinite and nothing can be
+    certified.
     """
-    norm = float(beta @ scores) + (b * b if intercept == "regularized" else 0.0)
-    core = loss.core()
-    primal = 0.5 * norm + float(core.value(y, C, scores + b).sum())
-    dual = 0.5 * norm + float(core.conjugate(y, C, beta).sum())
-    scale = max(abs(primal), abs(dual), float(np.finfo(np.float64).tiny))
+    primal, dual = problem.terms(beta, scores, b)
+    norm = float((beta * scores).sum())
+    scale = max(abs(primal), abs(dual), problem.least_scale, float(np.finfo(np.float64).tiny))
     return (primal + dual) / scale if norm >= -1e-9 * scale else float("inf")
 
 
-def feasible(loss: Loss, intercept: str | None, y: Floats, C: Floats, beta: Floats) -> Floats:
+def feasible(problem: Problem, beta: Floats) -> Floats:
     """Point of the box near beta; with a free intercept its sum is zero.
 
     The heavier side (positive or negative) is scaled down by their ratio, which never leaves the
     box since the box contains zero.
     """
-    low, high = loss.core().box(y, C)
+    low, high = problem.loss.core().box(problem.y, problem.C)
     beta = np.clip(beta, low, high)
-    if intercept == "free":
+    if problem.intercept == "free" and problem.total == 0.0:
         plus, minus = beta[beta > 0].sum(), -beta[beta < 0].sum()
         ratio = min(plus, minus) / max(plus, minus) if max(plus, minus) > 0 else 1.0
         beta[beta > 0 if plus > minus else beta < 0] *= ratio

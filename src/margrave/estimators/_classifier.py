@@ -13,13 +13,11 @@ from itertools import combinations
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from scipy import sparse
 from sklearn.base import ClassifierMixin
 from sklearn.utils import compute_class_weight
 from sklearn.utils._param_validation import StrOptions
-from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+from sklearn.utils.validation import _check_sample_weight
 
 from margrave.estimators._base import (
     Floats,
@@ -29,8 +27,8 @@ from margrave.estimators._base import (
     relative_gap,
     take,
 )
-from margrave.losses import Loss
-from margrave.problem import Data, Problem
+from margrave.losses import JOINT_LOSSES, Loss
+from margrave.problem import Data, JointProblem, Problem
 from margrave.solvers import Solution
 
 logger = logging.getLogger("margrave")
@@ -44,7 +42,7 @@ class Task:
     so that a problem is two contiguous blocks; otherwise they stay where they were.
     """
 
-    scheme: str  # "binary", "ovo" or "ovr"
+    scheme: str  # "binary", "ovo", "ovr", or the name of a joint loss
     classes: Any  # sorted labels
     class_weight: Floats
     rows: Rows  # row of X behind each row of the task
@@ -53,7 +51,7 @@ class Task:
     blocks: list[Any]  # the pair of blocks of each problem; None: all rows
     members: list[Any]  # index of the rows of each problem
     signs: list[Floats]  # +-1 for the rows of each problem
-    C: Floats
+    C: list[Floats]  # weights for the rows of each problem
 
 
 class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
@@ -62,18 +60,19 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **KernelMachine._parameter_constraints,
         "intercept": [StrOptions({"free", "regularized"}), None],
-        "multi_class": [StrOptions({"ovo", "ovr"})],
         "class_weight": [StrOptions({"balanced"}), dict, None],
-        "decision_function_shape": [StrOptions({"ovr", "ovo"})],
-        "break_ties": ["boolean"],
     }
+    # of classifiers that do not leave them to the user
+    multi_class = "ovr"
+    decision_function_shape = "ovr"
+    break_ties = False
 
     def _loss(self) -> Loss:
         """Loss of the binary problems."""
         raise NotImplementedError
 
     def _prices(self, weight: Floats) -> Floats:
-        """C_i of rows that count `weight` times."""
+        """C_i of a problem whose rows count `weight` times."""
         raise NotImplementedError
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -101,12 +100,8 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
         task = self._task(y, weight)
         kernel = self._kernel_for(X, weight)
         data = Data(take(X, task.rows, square=kernel.is_precomputed), kernel, task.starts)
-        loss = self._loss()
-        problems = [
-            Problem(data, blocks, signs, task.C[members], loss, self.intercept)
-            for blocks, signs, members in zip(task.blocks, task.signs, task.members, strict=True)
-        ]
-        starts = self._last_dual(task, len(y)) if self.warm_start else None
+        problems = self._problems(task, data)
+        starts = self._last_dual(task, problems, len(y)) if self.warm_start else None
         solutions, progress = self._solve(problems, starts)
         self._kernel = kernel
         self._pack(X, task, solutions)
@@ -132,33 +127,46 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
                 f" {dict(zip(classes.tolist(), factor.tolist(), strict=True))};"
                 " give rows sample_weight=0 to leave them out"
             )
-        C = self._prices(weight[rows] * factor[labels])
-        if not (np.isfinite(C).all() and (C > 0).all()):
-            raise ValueError("C times the weights leaves the range of double precision")
-
+        counts = weight[rows] * factor[labels]
         k = len(classes)
-        scheme = "binary" if k == 2 else self.multi_class
+        scheme = "binary" if k == 2 and self.multi_class not in JOINT_LOSSES else self.multi_class
         starts, everything = np.array([0, len(rows)], dtype=np.int64), slice(None)
         if scheme == "ovo":
             order = np.argsort(labels, kind="stable")
-            rows, labels, C = rows[order], labels[order], C[order]
+            rows, labels, counts = rows[order], labels[order], counts[order]
             starts = np.searchsorted(labels, np.arange(k + 1)).astype(np.int64)
             blocks: list[Any] = list(combinations(range(k), 2))
             members: list[Any] = [
                 np.r_[starts[i] : starts[i + 1], starts[j] : starts[j + 1]] for i, j in blocks
             ]
             positive = [labels[at] == i for (i, _), at in zip(blocks, members, strict=True)]
+        elif scheme in JOINT_LOSSES:
+            positive, blocks, members = [], [None], [everything]
         else:  # scikit-learn's signs: the second of two classes is the positive one
             positive = [labels == c for c in (range(k) if scheme == "ovr" else [1])]
             blocks, members = [None] * len(positive), [everything] * len(positive)
         signs = [np.where(mask, 1.0, -1.0) for mask in positive]
+        C = [self._prices(counts[at]) for at in members]
+        if not all(np.isfinite(part).all() and (part > 0).all() for part in C):
+            raise ValueError("C times the weights leaves the range of double precision")
         return Task(scheme, classes, factor, rows, labels, starts, blocks, members, signs, C)
+
+    def _problems(self, task: Task, data: Data) -> list[Any]:
+        """Make the problems of the task on its rows."""
+        if task.scheme in JOINT_LOSSES:
+            k = len(task.classes)
+            return [JointProblem(data, task.labels, k, task.C[0], task.scheme, self.intercept)]
+        loss = self._loss()
+        return [
+            Problem(data, blocks, signs, C, loss, self.intercept)
+            for blocks, signs, C in zip(task.blocks, task.signs, task.C, strict=True)
+        ]
 
     def _pack(self, X: Any, task: Task, solutions: Sequence[Solution]) -> None:
         """Store the solutions as fitted attributes in scikit-learn's layout."""
         used = np.zeros(len(task.rows), dtype=bool)
         for solution, members in zip(solutions, task.members, strict=True):
-            used[members] |= solution.beta != 0
+            used[members] |= solution.beta.reshape(len(solution.beta), -1).any(axis=1)
         at = np.flatnonzero(used)
         at = at[np.argsort(task.labels[at], kind="stable")]
         counts = np.bincount(task.labels[at], minlength=len(task.classes))
@@ -169,32 +177,24 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
                 size = task.starts[i + 1] - task.starts[i]
                 dual[j - 1, blocks[i]] = solution.beta[:size][at[blocks[i]] - task.starts[i]]
                 dual[i, blocks[j]] = solution.beta[size:][at[blocks[j]] - task.starts[j]]
+        elif task.scheme in JOINT_LOSSES:
+            dual = solutions[0].beta[at].T
         else:
             dual = np.array([solution.beta[at] for solution in solutions])
 
         self.classes_ = task.classes
         self.class_weight_ = task.class_weight
-        self.support_ = task.rows[at]
-        self.support_vectors_ = (
-            np.empty((0, 0)) if self._kernel.is_precomputed else X[self.support_]
-        )
+        self._store_support(X, task.rows[at], dual, solutions)
         self.n_support_ = counts.astype(np.int32)
-        self.dual_coef_ = type(X)(dual) if sparse.issparse(X) else dual
-        self.intercept_ = np.array([float(solution.intercept) for solution in solutions])
-        precise = any(solution.precision == "float64" for solution in solutions)
-        self._precision = "float64" if precise else "float32"
+        intercepts = np.array([solution.intercept for solution in solutions], dtype=np.float64)
+        outputs = len(task.classes) if task.scheme in JOINT_LOSSES else len(solutions)
+        self.intercept_ = np.broadcast_to(intercepts.ravel(), (outputs,)).copy()
         self._scheme = task.scheme
-        self._n_rows = X.shape[0]
 
     # --- the dual behind the attributes ----------------------------------------------------
 
-    @property
-    def _dual(self) -> Floats:
-        coef: Any = self.dual_coef_
-        return np.asarray(coef.toarray() if sparse.issparse(coef) else coef, dtype=np.float64)
-
     def _coefficients(self) -> list[Floats]:
-        """Coefficients of each binary problem, over all support vectors."""
+        """Coefficients of each output, over all support vectors."""
         dual = self._dual
         if self._scheme != "ovo":
             return list(dual)
@@ -209,13 +209,15 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
     def _betas(self, task: Task) -> list[Floats]:
         """Signed dual variables of the fitted model on the rows of each problem of `task`."""
         betas = []
-        for coefficients, members in zip(self._coefficients(), task.members, strict=True):
+        for coefficients in self._coefficients():
             beta = np.zeros(self._n_rows)
             beta[self.support_] = coefficients
-            betas.append(beta[task.rows[members]])
-        return betas
+            betas.append(beta[task.rows])
+        if task.scheme in JOINT_LOSSES:
+            return [np.stack(betas, axis=1)]
+        return [beta[members] for beta, members in zip(betas, task.members, strict=True)]
 
-    def _last_dual(self, task: Task, n_rows: int) -> list[Floats] | None:
+    def _last_dual(self, task: Task, problems: Sequence[Any], n_rows: int) -> list[Floats] | None:
         """Solution of the last fit as a feasible start, or None where there is none that fits."""
         if not hasattr(self, "support_"):
             return None
@@ -232,24 +234,10 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
                 *(type(self).__name__, len(self.classes_), len(task.classes)),
             )
             return None
-        loss = self._loss()
-        return [
-            feasible(loss, self.intercept, signs, task.C[members], beta)
-            for signs, members, beta in zip(
-                task.signs, task.members, self._betas(task), strict=True
-            )
-        ]
-
-    @property
-    def coef_(self) -> Any:
-        """Weights of the features, for the linear kernel."""
-        check_is_fitted(self)
-        if self._kernel.name != "linear":
-            raise AttributeError("coef_ is only available for the linear kernel")
-        rows = np.array(self._coefficients())
-        if sparse.issparse(self.support_vectors_):
-            rows = type(self.support_vectors_)(rows)
-        return safe_sparse_dot(rows, self.support_vectors_)
+        betas = self._betas(task)
+        if task.scheme in JOINT_LOSSES:  # the solver finds the nearest point itself
+            return betas
+        return [feasible(problem, beta) for problem, beta in zip(problems, betas, strict=True)]
 
     # --- prediction ------------------------------------------------------------------------
 
@@ -258,9 +246,10 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
             return
         if self.break_ties:
             raise ValueError("break_ties=True needs decision_function_shape='ovr', got 'ovo'")
-        if self.multi_class == "ovr":
+        if self.multi_class != "ovo":
             raise ValueError(
-                "decision_function_shape='ovo' needs multi_class='ovo', got multi_class='ovr'"
+                "decision_function_shape='ovo' needs multi_class='ovo', got"
+                f" multi_class={self.multi_class!r}"
             )
 
     def _decisions(self, X: Any) -> Floats:
@@ -274,10 +263,10 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
 
     def _scores(self, X: Any, precision: str) -> Floats:
         """Decision values without the intercepts."""
+        if self._scheme != "ovo":
+            return super()._scores(X, precision)
         points = self.support_ if self._kernel.is_precomputed else self.support_vectors_
         dual = self._dual
-        if self._scheme != "ovo":
-            return self._expand(X, points, dual.T, precision)
         # per class: its support vectors have coefficients in the pairs with that class alone
         k = len(self.classes_)
         column = {pair: p for p, pair in enumerate(combinations(range(k), 2))}
@@ -304,7 +293,9 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
         decisions = self._decisions(self._check_rows(X, reset=False))
         if self._scheme == "binary":
             return decisions[:, 0]
-        if self._scheme == "ovr" or self.decision_function_shape == "ovo":
+        if self._scheme in JOINT_LOSSES and len(self.classes_) == 2:
+            return decisions[:, 1] - decisions[:, 0]
+        if self._scheme != "ovo" or self.decision_function_shape == "ovo":
             return decisions
         votes, confidence = _count_votes(decisions, len(self.classes_), strict=False)
         # squeezed into (-1/3, 1/3): confidences order equal votes and never overturn a vote
@@ -352,26 +343,21 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
         X, y = self._check_rows(X, y, reset=False)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         task = self._task(y, weight)
-        self._check_same_data(X, task)
-        scores, loss = self._scores(X, "float64"), self._loss()
-        gaps = []
-        for p, beta in enumerate(self._betas(task)):
-            members, b = task.members[p], float(self.intercept_[p])
-            f = np.ascontiguousarray(scores[task.rows[members], p])
-            gaps.append(
-                relative_gap(loss, self.intercept, task.signs[p], task.C[members], beta, f, b)
-            )
-        return float(max(gaps))
-
-    def _check_same_data(self, X: Any, task: Task) -> None:
-        """Raise where X and y cannot be what the model was trained on."""
-        same = X.shape[0] == self._n_rows and np.array_equal(task.classes, self.classes_)
-        same = same and task.scheme == self._scheme
-        if same and not self._kernel.is_precomputed:
-            different = X[self.support_] != self.support_vectors_
-            same = not (different.nnz if sparse.issparse(different) else np.any(different))
-        if not same:
+        same = self._has_rows(X) and np.array_equal(task.classes, self.classes_)
+        if not (same and task.scheme == self._scheme):
             raise ValueError("certify needs the rows and labels of the fit, in the same order")
+        data = Data(take(X, task.rows, self._kernel.is_precomputed), self._kernel, task.starts)
+        scores, betas = self._scores(X, "float64")[task.rows], self._betas(task)
+        if task.scheme in JOINT_LOSSES:
+            (problem,) = self._problems(task, data)
+            return relative_gap(problem, betas[0], scores, self.intercept_)
+        gaps = [
+            relative_gap(problem, beta, np.ascontiguousarray(scores[at, p]), self.intercept_[p])
+            for p, (problem, beta, at) in enumerate(
+                zip(self._problems(task, data), betas, task.members, strict=True)
+            )
+        ]
+        return float(max(gaps))
 
 
 def _class_blocks(counts: Any) -> list[slice]:

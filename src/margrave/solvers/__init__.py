@@ -6,11 +6,26 @@ from typing import Any
 
 from margrave.problem import Solution
 from margrave.solvers.base import Settings, Solver
+from margrave.solvers.coordinate_descent import CoordinateDescent
+from margrave.solvers.newton import Newton
 from margrave.solvers.working_set import WorkingSet
 
-SOLVERS: dict[str, type[Solver]] = {"exact": WorkingSet}
+SOLVERS: dict[str, type[Solver]] = {
+    "exact": WorkingSet,
+    "newton": Newton,
+    "cd": CoordinateDescent,
+}
 
-__all__ = ["SOLVERS", "Settings", "Solution", "Solver", "WorkingSet", "resolve_solver"]
+__all__ = [
+    "SOLVERS",
+    "CoordinateDescent",
+    "Newton",
+    "Settings",
+    "Solution",
+    "Solver",
+    "WorkingSet",
+    "resolve_solver",
+]
 
 
 def resolve_solver(solver: Any) -> Solver:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from margrave.problem import Floats, Problem, Solution
+from margrave.problem import Floats, JointProblem, Problem, Solution
 from margrave.progress import Progress
 
 
@@ -32,7 +32,7 @@ class Solver(Protocol):
 
     def solve(
         self,
-        problems: Sequence[Problem],
+        problems: Sequence[Any],
         settings: Settings,
         starts: Sequence[Floats] | None = None,
     ) -> list[Solution]:
@@ -40,9 +40,35 @@ class Solver(Protocol):
         ...
 
 
-def check_start(problem: Problem, start: Floats) -> None:
+def check_start(problem: Problem | JointProblem, start: Floats) -> None:
     """Raise for a start that is no point; one outside the box is projected by the solvers."""
     if len(start) != problem.n_rows:
         raise ValueError(f"a start for {problem.n_rows} rows has length {len(start)}")
     if not np.isfinite(start).all():
         raise ValueError("a start must be finite, got NaN or infinity")
+
+
+def refuse_unless(
+    solver: str,
+    problems: Sequence[Problem | JointProblem],
+    intercepts: tuple[str | None, ...] = ("free", "regularized", None),
+    losses: tuple[str, ...] | None = None,
+) -> None:
+    """Raise for a problem that the solver was not made for, naming what would work."""
+    for problem in problems:
+        if isinstance(problem, JointProblem):
+            raise ValueError(
+                f"the solver {solver!r} cannot solve the joint problem of several classes"
+                f" ({problem.loss!r}); use solver='exact', or one binary problem per class"
+            )
+        name = problem.loss.name
+        if losses is not None and name not in losses:
+            raise ValueError(
+                f"the solver {solver!r} cannot work with the loss {name!r}; it works with"
+                f" {', '.join(map(repr, losses))}, and solver='exact' with every loss"
+            )
+        if problem.intercept not in intercepts:
+            raise ValueError(
+                f"the solver {solver!r} cannot work with intercept={problem.intercept!r}; it works"
+                f" with {' and '.join(map(repr, intercepts))}, and solver='exact' with every one"
+            )

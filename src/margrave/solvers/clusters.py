@@ -46,7 +46,11 @@ def cluster_start(
     """Dual variables from levels of k-means clusters."""
     rng = np.random.default_rng(seed)
     beta = np.zeros(problem.n_rows)
-    box = replace(problem, intercept=None) if problem.intercept == "free" else problem
+    box = problem
+    if problem.intercept == "free":
+        # without an intercept the clusters would have to build the level of real targets
+        level = 0.0 if problem.loss.core().labels else float(np.median(problem.y))
+        box = replace(problem, intercept=None, y=problem.y - level)
     X = problem.data.X[problem.data_rows] if problem.blocks is not None else problem.data.X
 
     given_up = threading.Event()  # by Ctrl-C, which only the main thread hears

@@ -1,0 +1,103 @@
+// What the binding files share: the only part of the core that sees Python.
+#pragma once
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/function.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+#include <string>
+
+#include "kernel_rows.hpp"
+#include "loss.hpp"
+
+namespace nb = nanobind;
+
+namespace margrave {
+
+using Doubles = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Longs = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Table = nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+inline std::vector<double> copied(const Doubles& a) { return {a.data(), a.data() + a.size()}; }
+
+template <class T>
+nb::object to_numpy(std::vector<T>&& values, std::initializer_list<std::size_t> shape) {
+    auto* kept = new std::vector<T>(std::move(values));
+    nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+    return nb::cast(nb::ndarray<nb::numpy, T>(kept->data(), shape, owner));
+}
+template <class T>
+nb::object to_numpy(std::vector<T>&& values) {
+    const std::size_t n = values.size();
+    return to_numpy(std::move(values), {n});
+}
+
+inline bool ctrl_c() {
+    nb::gil_scoped_acquire lock;
+    if (PyErr_CheckSignals() == 0) return false;
+    PyErr_Clear();
+    return true;
+}
+
+inline bool is_double(const std::string& dtype) {
+    if (dtype != "float32" && dtype != "float64") throw nb::value_error(("dtype must be float32 or float64, got " + dtype).c_str());
+    return dtype == "float64";
+}
+
+inline const Isa& choose_isa(const std::string& name) {
+    const Isa* found[4];
+    const int n = usable_isas(found);
+    if (name.empty()) return *found[n - 1];
+    for (int i = 0; i < n; ++i)
+        if (name == found[i]->name) return *found[i];
+    throw nb::value_error(("instruction set '" + name + "' is not usable here").c_str());
+}
+
+// The rows and the arrays that they borrow.
+struct PyRows {
+    Rows rows;
+    std::vector<nb::object> keep;
+};
+
+struct PyKernel {
+    KernelParams params;
+    std::string name;
+    PyKernel(const std::string& name, double gamma, int degree, double coef0, double offset) : name(name) {
+        int at = 0;
+        params = {-1, gamma, coef0, degree, offset};
+        Kernels::each([&](auto k) {
+            if (name == decltype(k)::name) params.id = at;
+            ++at;
+        });
+        if (params.id < 0) throw nb::value_error(("unknown kernel '" + name + "'").c_str());
+    }
+};
+
+struct PyLoss {
+    LossParams params;
+    PyLoss(const std::string& name, double epsilon, double theta, double upsilon, double floor) : params{-1, epsilon, theta, upsilon, floor} {
+        int at = 0;
+        Losses::each([&](auto l) {
+            if (name == decltype(l)::name) params.id = at;
+            ++at;
+        });
+        if (params.id < 0) throw nb::value_error(("unknown loss '" + name + "'").c_str());
+    }
+    template <class F, class... A>
+    nb::object map(F&& f, const Doubles& first, const A&... rest) const {
+        std::vector<double> out(first.size());
+        if (((rest.size() != first.size()) || ...)) throw nb::value_error("arrays of unequal length");
+        Losses::visit(params, [&](const auto& loss) {
+            for (std::size_t i = 0; i < out.size(); ++i) out[i] = f(loss, first.data()[i], rest.data()[i]...);
+        });
+        return to_numpy(std::move(out));
+    }
+};
+
+void bind_solvers(nb::module_& m);
+
+}  // namespace margrave

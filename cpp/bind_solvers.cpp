@@ -1,0 +1,339 @@
+// Kernel rows and the solvers for Python. Long work runs without the interpreter's lock and asks for Ctrl-C from time to time.
+#include <cstring>
+
+#include "bind.hpp"
+#include "coordinate_descent.hpp"
+#include "joint.hpp"
+#include "working_set.hpp"
+
+using namespace margrave;
+
+namespace {
+
+nb::object numbers(const Subset& s) {
+    std::vector<std::int64_t> v(s.count);
+    for (std::int64_t i = 0; i < s.count; ++i) v[i] = s[i];
+    return to_numpy(std::move(v));
+}
+
+// Kernel values from a Python function of two arrays of row numbers.
+Fetch ask_python(const nb::object& function) {
+    return [function](const Subset& queries, const Subset& points, double* out) {
+        nb::gil_scoped_acquire lock;
+        const Table values = nb::cast<Table>(function(numbers(queries), numbers(points)));
+        if (std::int64_t(values.shape(0)) != queries.count || std::int64_t(values.shape(1)) != points.count)
+            throw nb::value_error("the kernel function returned an array of a wrong shape");
+        std::memcpy(out, values.data(), sizeof(double) * queries.count * points.count);
+    };
+}
+
+// The store and the rows that it borrows.
+struct PyKernelRows {
+    PyRows rows;
+    nb::object function;  // kept here too: it must not be released without the interpreter's lock
+    KernelStore store;
+
+    PyKernelRows(PyRows borrowed, const std::optional<PyKernel>& kernel, nb::object fetch, double offset, std::vector<std::int64_t> starts,
+                 const std::string& dtype, std::int64_t memory, std::int64_t buffer, int threads, bool cache, const std::string& isa)
+        : rows(std::move(borrowed)), function(fetch),
+          store(rows.rows, kernel ? &kernel->params : nullptr, fetch.is_none() ? values_of(rows.rows) : ask_python(fetch), offset,
+                checked(std::move(starts), rows.rows.count), {is_double(dtype), cache, memory, buffer, threads}, choose_isa(isa)) {}
+
+    // Sums over some rows of coefficients times kernel values, for some points; None if Ctrl-C or the time stopped it.
+    nb::object multiply(const Longs& queries, const Table& coef, const Longs& points, bool exact, double time_left, bool& interrupted) {
+        const Subset from = some(queries), to = some(points);
+        if (std::int64_t(coef.shape(0)) != from.count) throw nb::value_error("one row of coefficients per kernel row is needed");
+        const std::size_t outputs = coef.shape(1);
+        std::vector<double> sums(std::size_t(to.count) * outputs);
+        bool whole = false;
+        Watch watch;
+        {
+            nb::gil_scoped_release free;
+            watch.interrupted = ctrl_c;
+            watch.limit(time_left);
+            const bool same = outputs == 1 && from.count == to.count && std::equal(from.list, from.list + from.count, to.list);
+            const auto run = [&](auto& source) {
+                whole = same ? source.apply_among(from, coef.data(), sums.data(), &watch)
+                             : source.apply(from, coef.data(), int(outputs), to, sums.data(), &watch);
+            };
+            if (exact || store.is_double()) run(*store.view<double>().exact);
+            else run(*store.view<float>().source);
+        }
+        interrupted = watch.was_interrupted;
+        return whole ? to_numpy(std::move(sums), {std::size_t(to.count), outputs}) : nb::none();
+    }
+    nb::object diagonal(const Longs& points) {
+        const Subset of = some(points);
+        std::vector<double> values(of.count);
+        for (std::int64_t i = 0; i < of.count; ++i) values[i] = store.view<double>().exact->diagonal(of[i]);
+        return to_numpy(std::move(values));
+    }
+    Subset some(const Longs& list) const {
+        for (std::size_t i = 0; i < list.size(); ++i)
+            if (list.data()[i] < 0 || list.data()[i] >= rows.rows.count) throw nb::value_error("no such row");
+        return {list.data(), 0, std::int64_t(list.size())};
+    }
+
+    static std::vector<std::int64_t> checked(std::vector<std::int64_t> starts, std::int64_t rows) {
+        if (starts.size() < 2 || starts.front() != 0 || starts.back() != rows || !std::is_sorted(starts.begin(), starts.end()))
+            throw nb::value_error("blocks do not cover the rows");
+        return starts;
+    }
+};
+
+nb::dict as_dict(const Round& r) {
+    nb::dict d;
+    d["round"] = r.round, d["objective"] = r.primal, d["dual"] = r.dual, d["gap"] = r.gap, d["violation"] = r.violation;
+    d["support"] = r.support, d["steps"] = r.steps, d["kernel_values"] = r.kernel_values, d["intercept"] = r.bias;
+    d["ago"] = std::chrono::duration<double>(std::chrono::steady_clock::now() - r.when).count();
+    return d;
+}
+
+// What all compiled solvers offer: rounds, figures, the certificate, the point. Method<T> computes in float or double.
+template <template <class> class Method>
+class PyDescent {
+  public:
+    // Rounds until `target` is reached or something ends them; returns how it ended and one record per round.
+    nb::tuple advance(double target, std::int64_t max_rounds, double seconds, double time_left) {
+        std::vector<Round> records;
+        Status status = Status::running;
+        {
+            nb::gil_scoped_release free;
+            visit([&](auto& w) {
+                w.target = target;
+                w.watch.limit(time_left);
+                if (!begin(w)) {
+                    status = Status::stopped;
+                    return;
+                }
+                status = w.advance(max_rounds, seconds, records);
+            });
+        }
+        static const char* names[] = {"running", "converged", "stalled", "stopped"};
+        nb::list list;
+        for (const Round& r : records) list.append(as_dict(r));
+        return nb::make_tuple(names[int(status)], list);
+    }
+    // The certificate in double precision; None if it was stopped.
+    nb::object certify(double time_left) {
+        Round record;
+        bool whole = false;
+        {
+            nb::gil_scoped_release free;
+            visit([&](auto& w) {
+                w.watch.limit(time_left);
+                whole = w.certify(record);
+            });
+        }
+        return whole ? nb::object(as_dict(record)) : nb::none();
+    }
+    nb::dict figures() {
+        Round record;
+        {
+            nb::gil_scoped_release free;
+            visit([&](auto& w) {
+                if (!started_ && !is_zero(w)) w.forget();  // stopped before its scores were there
+                started_ = true;
+                record = w.figures();
+            });
+        }
+        return as_dict(record);
+    }
+    nb::object beta() { return shaped([](auto& w) { return w.beta; }); }
+    nb::object scores() { return shaped([](auto& w) { return w.scores; }); }
+    nb::tuple work() {
+        std::int64_t rounds = 0, steps = 0, values = 0;
+        visit([&](auto& w) { rounds = w.rounds(), steps = w.steps(), values = w.kernel_values(); });
+        return nb::make_tuple(rounds, steps, values);
+    }
+    bool interrupted() {
+        bool was = false;
+        visit([&](auto& w) { was = w.watch.was_interrupted; });
+        return was;
+    }
+
+  protected:
+    template <class... A>
+    void make(PyKernelRows& kernel, const A&... arguments) {
+        if (kernel.store.is_double()) double_.emplace(kernel.store.view<double>(), arguments...);
+        else float_.emplace(kernel.store.view<float>(), arguments...);
+        visit([](auto& w) { w.watch.interrupted = ctrl_c; });
+    }
+    template <class F>
+    void visit(F&& f) {
+        if (float_) f(*float_);
+        else f(*double_);
+    }
+    // The scores of a start that is not zero.
+    template <class W>
+    bool begin(W& w) {
+        if (!started_ && !is_zero(w) && !w.rebuild()) return false;
+        return started_ = true;
+    }
+    template <class W>
+    static bool is_zero(const W& w) {
+        return std::all_of(w.beta.begin(), w.beta.end(), [](double b) { return b == 0; });
+    }
+    template <class F>
+    nb::object shaped(F&& f) {
+        std::vector<double> v;
+        visit([&](auto& w) { v = f(w); });
+        const std::size_t rows = v.size() / columns_;
+        return columns_ == 1 ? to_numpy(std::move(v)) : to_numpy(std::move(v), {rows, columns_});
+    }
+
+    std::optional<Method<float>> float_;
+    std::optional<Method<double>> double_;
+    bool started_ = false;
+    std::size_t columns_ = 1;
+};
+
+std::int64_t rows_in(const PyKernelRows& kernel, const std::vector<int>& blocks) {
+    std::int64_t n = 0;
+    for (int b : blocks) {
+        if (b < 0 || std::size_t(b) + 1 >= kernel.store.starts().size()) throw nb::value_error("no such block of rows");
+        n += kernel.store.starts()[b + 1] - kernel.store.starts()[b];
+    }
+    return n;
+}
+
+void check_length(std::int64_t n, std::initializer_list<std::size_t> lengths) {
+    for (std::size_t length : lengths)
+        if (std::int64_t(length) != n) throw nb::value_error("solver: arrays of a wrong length");
+}
+
+class PyWorkingSet : public PyDescent<WorkingSet> {
+  public:
+    PyWorkingSet(PyKernelRows& kernel, std::vector<int> blocks, const PyLoss& loss, bool pairs, double sum, double scale, const Doubles& y, const Doubles& C,
+                 const std::optional<Doubles>& start, const Surroundings& around, int size) {
+        const std::int64_t n = rows_in(kernel, blocks);
+        started_ = !around.shift.empty();  // it brings its scores
+        check_length(n, {y.size(), C.size(), start ? start->size() : y.size(), started_ ? around.shift.size() : y.size()});
+        if (size < 2 || (started_ && !start)) throw nb::value_error("working set: too small, or without a start");
+        make(kernel, std::move(blocks), loss.params, pairs, sum, scale, copied(y), copied(C), start ? copied(*start) : std::vector<double>(), around, size);
+    }
+
+    nb::object discontent() {
+        std::vector<double> v;
+        {
+            nb::gil_scoped_release free;
+            visit([&](auto& w) {
+                if (begin(w)) v = w.discontent();
+            });
+        }
+        return to_numpy(std::move(v));
+    }
+    // None if it was stopped.
+    std::optional<Surroundings> around(const Longs& active, double time_left) {
+        Surroundings found;
+        bool whole = false;
+        nb::gil_scoped_release free;
+        visit([&](auto& w) {
+            w.watch.limit(time_left);
+            whole = w.around(rows_of(active, w), found);
+        });
+        return whole ? std::optional(std::move(found)) : std::nullopt;
+    }
+    bool adopt(const Longs& active, const Doubles& beta, const Doubles& scores, double time_left) {
+        check_length(std::int64_t(active.size()), {beta.size(), scores.size()});
+        bool whole = false;
+        nb::gil_scoped_release free;
+        visit([&](auto& w) {
+            w.watch.limit(time_left);
+            whole = w.adopt(rows_of(active, w), copied(beta), copied(scores));
+        });
+        return whole;
+    }
+
+  private:
+    template <class W>
+    static std::vector<std::int64_t> rows_of(const Longs& active, const W& w) {
+        std::vector<std::int64_t> rows(active.data(), active.data() + active.size());
+        for (std::int64_t i : rows)
+            if (i < 0 || i >= std::int64_t(w.y.size())) throw nb::value_error("working set: no such row");
+        return rows;
+    }
+};
+
+class PyCoordinateDescent : public PyDescent<CoordinateDescent> {
+  public:
+    PyCoordinateDescent(PyKernelRows& kernel, std::vector<int> blocks, const PyLoss& loss, const Doubles& y, const Doubles& C,
+                        const std::optional<Doubles>& start, std::uint64_t seed) {
+        check_length(rows_in(kernel, blocks), {y.size(), C.size(), start ? start->size() : y.size()});
+        make(kernel, std::move(blocks), loss.params, copied(y), copied(C), start ? copied(*start) : std::vector<double>(), seed);
+    }
+};
+
+class PyJoint : public PyDescent<JointPoint> {
+  public:
+    PyJoint(PyKernelRows& kernel, const std::string& loss, const Longs& y, int classes, const Doubles& C, const std::optional<Table>& start,
+            const Doubles& bias, int size) {
+        columns_ = std::size_t(classes);
+        if (loss != CrammerSinger::name && loss != Softmax::name) throw nb::value_error(("unknown joint loss '" + loss + "'").c_str());
+        if (classes < 2 || size < 2) throw nb::value_error("joint problem: too few classes or rows at a time");
+        check_length(kernel.rows.rows.count, {y.size(), C.size(), start ? start->shape(0) : y.size()});
+        check_length(classes, {bias.size(), start ? start->shape(1) : bias.size()});
+        std::vector<std::int64_t> labels(y.data(), y.data() + y.size());
+        for (std::int64_t c : labels)
+            if (c < 0 || c >= classes) throw nb::value_error("joint problem: no such class");
+        std::vector<double> from;
+        if (start) from.assign(start->data(), start->data() + start->size());
+        make(kernel, loss == Softmax::name, labels, classes, copied(C), from, copied(bias), size);
+    }
+    void set_bias(const Doubles& bias) {
+        check_length(std::int64_t(columns_), {bias.size()});
+        visit([&](auto& w) { w.set_bias(copied(bias)); });
+    }
+};
+
+template <class C>
+nb::class_<C> descent_class(nb::module_& m, const char* name, const char* doc) {
+    return nb::class_<C>(m, name, doc)
+        .def("advance", &C::advance, nb::arg("target"), nb::arg("max_rounds"), nb::arg("seconds"), nb::arg("time_left"))
+        .def("certify", &C::certify, nb::arg("time_left"))
+        .def("figures", &C::figures)
+        .def_prop_ro("work", &C::work, "Rounds, steps and kernel values so far.")
+        .def_prop_ro("interrupted", &C::interrupted)
+        .def_prop_ro("beta", &C::beta)
+        .def_prop_ro("scores", &C::scores);
+}
+
+}  // namespace
+
+namespace margrave {
+
+void bind_solvers(nb::module_& m) {
+    nb::class_<PyKernelRows>(m, "KernelRows", "Kernel rows of one data set, cached within a memory budget.")
+        .def(nb::init<PyRows, const std::optional<PyKernel>&, nb::object, double, std::vector<std::int64_t>, const std::string&, std::int64_t, std::int64_t, int, bool, const std::string&>(),
+             nb::arg("rows"), nb::arg("kernel").none(), nb::arg("fetch").none(), nb::arg("offset"), nb::arg("starts"), nb::arg("dtype"), nb::arg("memory"),
+             nb::arg("buffer"), nb::arg("threads"), nb::arg("cache") = true, nb::arg("isa") = "")
+        .def("multiply", [](PyKernelRows& k, const Longs& rows, const Table& coef, const Longs& points, bool exact, double time_left) {
+            bool interrupted = false;
+            nb::object sums = k.multiply(rows, coef, points, exact, time_left, interrupted);
+            return nb::make_tuple(sums, interrupted); },
+            nb::arg("rows"), nb::arg("coef"), nb::arg("points"), nb::arg("exact"), nb::arg("time_left"),
+            "K[points, rows] @ coef, None if it was stopped; and whether Ctrl-C stopped it.")
+        .def("diagonal", &PyKernelRows::diagonal, nb::arg("points"), "Kernel values of these rows with themselves.")
+        .def_prop_ro("cached_bytes", [](const PyKernelRows& k) { return k.store.cached_bytes(); });
+    nb::class_<Surroundings>(m, "Surroundings", "What the rest of a larger problem does to the rows of one part of it.")
+        .def(nb::init<>());
+    descent_class<PyWorkingSet>(m, "WorkingSet", "The working-set solver for one problem.")
+        .def(nb::init<PyKernelRows&, std::vector<int>, const PyLoss&, bool, double, double, const Doubles&, const Doubles&, const std::optional<Doubles>&,
+                      const Surroundings&, int>(),
+             nb::arg("kernel_rows"), nb::arg("blocks"), nb::arg("loss"), nb::arg("pairs"), nb::arg("sum"), nb::arg("scale"), nb::arg("y"), nb::arg("C"), nb::arg("start").none(),
+             nb::arg("around"), nb::arg("size"), nb::keep_alive<1, 2>())
+        .def("discontent", &PyWorkingSet::discontent)
+        .def("around", &PyWorkingSet::around, nb::arg("active"), nb::arg("time_left"))
+        .def("adopt", &PyWorkingSet::adopt, nb::arg("active"), nb::arg("beta"), nb::arg("scores"), nb::arg("time_left"));
+    descent_class<PyCoordinateDescent>(m, "CoordinateDescent", "One row after the other, in random order.")
+        .def(nb::init<PyKernelRows&, std::vector<int>, const PyLoss&, const Doubles&, const Doubles&, const std::optional<Doubles>&, std::uint64_t>(),
+             nb::arg("kernel_rows"), nb::arg("blocks"), nb::arg("loss"), nb::arg("y"), nb::arg("C"), nb::arg("start").none(), nb::arg("seed"),
+             nb::keep_alive<1, 2>());
+    descent_class<PyJoint>(m, "Joint", "Several classes in one problem.")
+        .def(nb::init<PyKernelRows&, const std::string&, const Longs&, int, const Doubles&, const std::optional<Table>&, const Doubles&, int>(),
+             nb::arg("kernel_rows"), nb::arg("loss"), nb::arg("y"), nb::arg("n_classes"), nb::arg("C"), nb::arg("start").none(), nb::arg("bias"),
+             nb::arg("size"), nb::keep_alive<1, 2>())
+        .def("set_bias", &PyJoint::set_bias, nb::arg("bias"));
+}
+
+}  // namespace margrave

@@ -1,0 +1,101 @@
+// Plain coordinate descent for
+//
+//     min over beta   1/2 beta'K beta + sum_i h_i(beta_i)      lo_i <= beta_i <= hi_i
+//
+// A round is one pass over all rows in a new random order, an exact step for each. The rows are taken some hundred at a time:
+// inside such a batch every step sees the batch's kernel block, and the scores of all other rows follow when the batch is
+// done, so that the steps are those of one row after the other.
+#pragma once
+#include <random>
+
+#include "moving_point.hpp"
+
+namespace margrave {
+
+template <class T>
+class CoordinateDescent : public MovingPoint<T> {
+    using Base = MovingPoint<T>;
+    using Base::hi_, Base::kernel_, Base::kernel_values_, Base::last_, Base::own_gap_, Base::rounds_, Base::rows_, Base::steps_;
+
+  public:
+    using Base::y, Base::C, Base::beta, Base::scores, Base::target, Base::watch;
+
+    CoordinateDescent(KernelRows<T> kernel, std::vector<int> blocks, LossParams loss, std::vector<double> targets, std::vector<double> weights,
+                      std::vector<double> start, std::uint64_t seed)
+        : Base(std::in_place, std::move(kernel), std::move(blocks), loss, false, 0.0, 0.0, std::move(targets), std::move(weights), std::move(start), Surroundings{}),
+          random_(seed), order_(y.size()) {
+        std::iota(order_.begin(), order_.end(), std::int64_t(0));
+    }
+
+    // `max_rounds` counts passes; `seconds` may end one half-way, and the next call goes on there.
+    Status advance(std::int64_t max_rounds, double seconds, std::vector<Round>& records) {
+        const std::int64_t from = rounds_;
+        return this->repeat(seconds, [&] { return rounds_ - from >= max_rounds; }, [&](const auto& loss) {
+            if (next_ == 0) {
+                const Status status = look(loss, records);
+                if (status != Status::running) return status;
+                std::shuffle(order_.begin(), order_.end(), random_);
+            }
+            return batch(loss);
+        });
+    }
+
+  private:
+    static constexpr std::int64_t kBatch = 384;
+
+    // Between two passes: the figures, and whether that was the last.
+    template <class L>
+    Status look(const L& loss, std::vector<Round>& records) {
+        this->measure(loss);
+        this->sum_up(loss);
+        last_.round = rounds_;
+        records.push_back(last_);
+        if (own_gap_ <= target) return Status::converged;
+        // Near the optimum the gap falls like the square root of the dual's error: rounding hides the dual's fall first.
+        if (last_.gap < 0.99 * best_gap_ || last_.dual < best_dual_ - 1e-15 * std::fabs(last_.dual)) still_ = 0;
+        else if (++still_ >= 20) return Status::stalled;
+        best_gap_ = std::min(best_gap_, last_.gap), best_dual_ = std::min(best_dual_, last_.dual);
+        return Status::running;
+    }
+
+    template <class L>
+    Status batch(const L& loss) {
+        kernel_.cache->begin_round();
+        const std::int64_t n = std::int64_t(y.size()), w = std::min(kBatch, n - next_);
+        const std::int64_t* members = order_.data() + next_;
+        std::vector<std::int64_t> all(w);
+        std::vector<double> f(w);
+        for (std::int64_t s = 0; s < w; ++s) all[s] = rows_[members[s]], f[s] = scores[members[s]];
+        const std::int64_t leading = (w + 63) / 64 * 64;
+        block_.resize(w * leading);
+        std::vector<T*> out(w);
+        for (std::int64_t s = 0; s < w; ++s) out[s] = block_.data() + s * leading;
+        const Subset batch{all.data(), 0, w};
+        if (!kernel_.source->tile(batch, batch, out.data(), &watch)) return Status::stopped;
+        kernel_values_ += w * w;
+
+        std::vector<std::int64_t> changed;
+        std::vector<double> change, after;
+        for (std::int64_t s = 0; s < w; ++s, ++steps_) {
+            const std::int64_t i = members[s];
+            const double value = one_step(loss, y[i], C[i], beta[i], f[s], this->diagonal(i)), by = value - beta[i];
+            if (by == 0) continue;
+            changed.push_back(i), change.push_back(by), after.push_back(value);
+            for (std::int64_t t = s + 1; t < w; ++t) f[t] += by * double(out[s][t]);
+        }
+        if (!changed.empty() && !this->add_rows(changed, change)) return Status::stopped;
+        for (std::size_t c = 0; c < changed.size(); ++c) beta[changed[c]] = after[c], this->moved(loss, changed[c]);
+        next_ += w;
+        if (next_ == n) next_ = 0, ++rounds_;
+        return Status::running;
+    }
+
+    std::mt19937_64 random_;
+    std::vector<std::int64_t> order_;
+    std::int64_t next_ = 0;  // place in the order where the pass stands
+    double best_gap_ = kInfinity, best_dual_ = kInfinity;
+    int still_ = 0;  // passes that brought nothing
+    Aligned<T> block_;
+};
+
+}  // namespace margrave

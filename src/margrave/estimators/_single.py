@@ -1,0 +1,82 @@
+"""What machines with one problem per fit share: regression and one-class."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import _check_sample_weight
+
+from margrave.estimators._base import (
+    Floats,
+    KernelMachine,
+    Rows,
+    feasible,
+    relative_gap,
+    take,
+)
+from margrave.problem import Data, Problem
+
+logger = logging.getLogger("margrave")
+
+
+class SingleMachine(KernelMachine):
+    """Base class of the machines with one problem; a subclass says which."""
+
+    def _problem(self, data: Data, y: Floats, weight: Floats) -> Problem:
+        """Make the problem of rows that count `weight` times."""
+        raise NotImplementedError
+
+    def _fit(self, X: Any, y: Floats, sample_weight: Any) -> None:
+        weight, rows = self._counted(X, sample_weight)
+        kernel = self._kernel_for(X, weight)
+        problem = self._problem_on(X, y, weight, rows, kernel)
+        starts = self._last_dual(problem, rows, X.shape[0]) if self.warm_start else None
+        solutions, progress = self._solve([problem], starts)
+        (solution,) = solutions
+        at = np.flatnonzero(solution.beta)
+        self._kernel = kernel
+        self._store_support(X, rows[at], solution.beta[None, at], solutions)
+        self.n_support_ = np.array([len(at)], dtype=np.int32)
+        self.intercept_ = np.array([float(solution.intercept)])
+        self._store(float(solution.intercept))
+        self._conclude(solutions, progress)
+
+    def _store(self, intercept: float) -> None:
+        """Store what a subclass shows besides, before the fit warns or raises."""
+
+    def _counted(self, X: Any, sample_weight: Any) -> tuple[Floats, Rows]:
+        """Weights, and the rows whose weight is not zero."""
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        return weight, np.flatnonzero(weight)
+
+    def _problem_on(self, X: Any, y: Floats, weight: Floats, rows: Rows, kernel: Any) -> Problem:
+        data = Data(take(X, rows, square=kernel.is_precomputed), kernel, np.array([0, len(rows)]))
+        return self._problem(data, np.ascontiguousarray(y[rows]), weight[rows])
+
+    def _last_dual(self, problem: Problem, rows: Rows, n_rows: int) -> list[Floats] | None:
+        """Solution of the last fit as a start, or None where there is none that fits."""
+        if not hasattr(self, "support_"):
+            return None
+        if self._n_rows != n_rows:
+            logger.warning(
+                "%s: warm_start=True, but the last fit had %d rows and this one has %d:"
+                " starting cold",
+                *(type(self).__name__, self._n_rows, n_rows),
+            )
+            return None
+        return [feasible(problem, self._beta()[rows])]
+
+    def _beta(self) -> Floats:
+        beta = np.zeros(self._n_rows)
+        beta[self.support_] = self._dual[0]
+        return beta
+
+    def _certify(self, X: Any, y: Floats, sample_weight: Any) -> float:
+        if not self._has_rows(X):
+            raise ValueError("certify needs the rows of the fit, in the same order")
+        weight, rows = self._counted(X, sample_weight)
+        problem = self._problem_on(X, y, weight, rows, self._kernel)
+        scores = np.ascontiguousarray(self._scores(X, "float64")[rows, 0])
+        return relative_gap(problem, self._beta()[rows], scores, float(self.intercept_[0]))

@@ -1,0 +1,177 @@
+"""Kernel logistic regression."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from numbers import Real
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.special import log_expit, log_softmax
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from margrave.estimators._base import Floats
+from margrave.estimators._classifier import KernelClassifier
+from margrave.estimators._docs import documented
+from margrave.losses import Loss
+from margrave.progress import Callback
+
+
+@documented
+class KernelLogisticRegression(KernelClassifier):
+    r"""Kernel logistic regression with a certificate.
+
+    A binary problem with labels y = +-1 and weights C_i = C * sample_weight * class_weight is
+
+    .. math:: \min_{\beta, b} \tfrac12 \beta^\top K \beta
+              + \sum_i C_i \log(1 + \exp(-y_i (f_i + b))), \qquad f = K \beta,
+
+    and the fit stops when the relative duality gap is at most `tol`. Probabilities are those of the
+    model, not calibrated afterwards; with two classes P(y = 1 | x) = 1 / (1 + exp(-f(x) - b)).
+
+    Parameters
+    ----------
+    C : float, default=1.0
+        Price of the logistic loss against the norm, positive.
+    <kernel>
+    intercept : {"free", "regularized"} or None, default="free"
+        <intercept>
+    multi_class : {"ovr", "softmax"}, default="ovr"
+        More than two classes. "ovr" is one problem per class against the rest, whose
+        probabilities are divided by their sum. "softmax" is one joint problem,
+
+        .. math:: \tfrac12 \sum_c |w_c|^2
+                  + \sum_i C_i \Big(\log \sum_c e^{f_{ic}} - f_{i y_i}\Big),
+
+        whose probabilities need no such repair.
+    <class_weight>
+    solver : str or solver object, default="auto"
+        How to solve: "auto", "exact", "cd" and "newton" (not with a free intercept), or an object
+        from :mod:`margrave.solvers`.
+    <budgets>
+
+    Attributes
+    ----------
+    <classes>
+    dual_coef_ : {ndarray, sparse} of shape (n_problems or n_classes, n_SV)
+        Coefficients: one row for two classes, else one per class. All rows are support vectors.
+    intercept_ : ndarray of shape (n_problems,)
+        Constants of the decision functions.
+    coef_ : {ndarray, sparse} of shape (n_problems, n_features)
+        Weights of the features, for the linear kernel only.
+    <certificate>
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from margrave import KernelLogisticRegression
+    >>> X = np.array([[-2.0], [-1.0], [1.0], [2.0]])
+    >>> model = KernelLogisticRegression(C=10.0).fit(X, [0, 0, 1, 1])
+    >>> model.predict_proba([[0.0], [2.0]]).round(1).tolist()
+    [[0.5, 0.5], [0.1, 0.9]]
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **KernelClassifier._parameter_constraints,
+        "C": [Interval(Real, 0.0, None, closed="neither")],
+        "multi_class": [StrOptions({"ovr", "softmax"})],
+    }
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        *,
+        kernel: str | Callable[[Any, Any], Any] = "rbf",
+        gamma: str | float = "scale",
+        degree: int = 3,
+        coef0: float = 0.0,
+        intercept: str | None = "free",
+        multi_class: str = "ovr",
+        class_weight: dict[Any, float] | str | None = None,
+        solver: Any = "auto",
+        engine: Any = None,
+        tol: float = 1e-3,
+        max_iter: int = -1,
+        time_limit: float | None = None,
+        memory_limit: int | str | None = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+        warm_start: bool = False,
+        callbacks: Callback | Sequence[Callback] | None = None,
+    ) -> None:
+        self.C = C
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.intercept = intercept
+        self.multi_class = multi_class
+        self.class_weight = class_weight
+        self.solver = solver
+        self.engine = engine
+        self.tol = tol
+        self.max_iter = max_iter
+        self.time_limit = time_limit
+        self.memory_limit = memory_limit
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+        self.warm_start = warm_start
+        self.callbacks = callbacks
+
+    def predict_log_proba(self, X: Any) -> Floats:
+        """Logarithms of the probabilities of the classes.
+
+        Parameters
+        ----------
+        X : {array-like, sparse} of shape (n_samples, n_features)
+            Rows; kernel values with the training rows when `kernel="precomputed"`.
+
+        Returns
+        -------
+        log_probabilities : ndarray of shape (n_samples, n_classes)
+        """
+        scores = self._decisions(self._check_rows(X, reset=False))
+        if self._scheme == "binary":
+            return np.hstack([log_expit(-scores), log_expit(scores)])
+        # dividing probabilities by their sum is the softmax of their logarithms
+        logs = scores if self._scheme == "softmax" else log_expit(scores)
+        normalised: Floats = log_softmax(logs, axis=1)
+        return normalised
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Probabilities of the classes.
+
+        Parameters
+        ----------
+        X : {array-like, sparse} of shape (n_samples, n_features)
+            Rows; kernel values with the training rows when `kernel="precomputed"`.
+
+        Returns
+        -------
+        probabilities : ndarray of shape (n_samples, n_classes)
+            Columns in the order of `classes_`.
+        """
+        probabilities: Floats = np.exp(self.predict_log_proba(X))
+        return probabilities
+
+    def predict(self, X: Any) -> Any:
+        """Predict the most probable labels.
+
+        Parameters
+        ----------
+        X : {array-like, sparse} of shape (n_samples, n_features)
+            Rows; kernel values with the training rows when `kernel="precomputed"`.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_samples,)
+        """
+        return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
+
+    def _loss(self) -> Loss:
+        return Loss("logistic")
+
+    def _prices(self, weight: Floats) -> Floats:
+        return self.C * weight

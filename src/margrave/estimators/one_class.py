@@ -1,0 +1,200 @@
+"""One-class support vector machine: where most of the data are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from numbers import Real
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import OutlierMixin
+from sklearn.utils._param_validation import Interval
+
+from margrave.estimators._base import Floats, refuses
+from margrave.estimators._docs import documented
+from margrave.estimators._single import SingleMachine
+from margrave.losses import Loss
+from margrave.problem import Data, Problem
+from margrave.progress import Callback
+
+
+@documented
+class OneClassSVM(OutlierMixin, SingleMachine):  # type: ignore[misc]
+    r"""One-class support vector machine with a certificate.
+
+    With the weights s_i the problem is
+
+    .. math:: \min_{\beta, \rho} \tfrac12 \beta^\top K \beta - \rho \nu \sum_i s_i
+              + \sum_i s_i \max(0, \rho - f_i), \qquad f = K \beta,
+
+    whose optimum is that of :class:`sklearn.svm.OneClassSVM`, and the fit stops when the relative
+    duality gap is at most `tol`. (Where the optimum is zero, as for a linear kernel on centred
+    rows, the gap is relative to a millionth of what \beta of this sum could make.)
+
+    Parameters
+    ----------
+    nu : float, default=0.5
+        Bound from above on the share of rows outside, and from below on the share of support
+        vectors; in (0, 1].
+    <kernel>
+    solver : str or solver object, default="auto"
+        How to solve: "auto", "exact", or an object from :mod:`margrave.solvers`.
+    <budgets>
+
+    Attributes
+    ----------
+    <support>
+    intercept_ : ndarray of shape (1,)
+        Constant of the decision function.
+    offset_ : float
+        The threshold rho: ``decision_function = score_samples - offset_``.
+    <certificate>
+
+    Examples
+    --------
+    >>> from margrave import OneClassSVM
+    >>> X = [[0.0], [0.44], [0.45], [0.46], [1.0]]
+    >>> model = OneClassSVM(gamma="auto").fit(X)
+    >>> print(*model.predict(X))
+    -1 1 1 1 -1
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **SingleMachine._parameter_constraints,
+        "nu": [Interval(Real, 0.0, 1.0, closed="right")],
+    }
+
+    @refuses(
+        cache_size="use memory_limit (bytes, or for example '4GiB')",
+        shrinking="none is needed, rows are handled automatically",
+    )
+    def __init__(
+        self,
+        nu: float = 0.5,
+        *,
+        kernel: str | Callable[[Any, Any], Any] = "rbf",
+        gamma: str | float = "scale",
+        degree: int = 3,
+        coef0: float = 0.0,
+        solver: Any = "auto",
+        engine: Any = None,
+        tol: float = 1e-3,
+        max_iter: int = -1,
+        time_limit: float | None = None,
+        memory_limit: int | str | None = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+        warm_start: bool = False,
+        callbacks: Callback | Sequence[Callback] | None = None,
+    ) -> None:
+        self.nu = nu
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.solver = solver
+        self.engine = engine
+        self.tol = tol
+        self.max_iter = max_iter
+        self.time_limit = time_limit
+        self.memory_limit = memory_limit
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+        self.warm_start = warm_start
+        self.callbacks = callbacks
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : {array-like, sparse} of shape (n_samples, n_features)
+            Rows; a square kernel matrix when `kernel="precomputed"`. float32 is used as it is.
+        y : Ignored
+            Not used, here for the sake of scikit-learn's conventions.
+        sample_weight : array-like of shape (n_samples,), default=None
+            How often each row counts; zero means that it is absent.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+        """
+        self._check_parameters()
+        X = self._check_square(self._check_rows(X))
+        self._fit(X, np.ones(X.shape[0]), sample_weight)
+        return self
+
+    def _store(self, intercept: float) -> None:
+        self.offset_ = -intercept
+
+    def score_samples(self, X: Any) -> Floats:
+        """Evaluate the scores f(x), larger where the data are.
+
+        Parameters
+        ----------
+        X : {array-like, sparse} of shape (n_samples, n_features)
+            Rows; kernel values with the training rows when `kernel="precomputed"`.
+
+        Returns
+        -------
+        scores : ndarray of shape (n_samples,)
+        """
+        X = self._check_rows(X, reset=False)
+        scores: Floats = self._scores(X, self._precision)[:, 0]
+        return scores
+
+    def decision_function(self, X: Any) -> Floats:
+        """Evaluate ``score_samples(X) - offset_``: negative for outliers.
+
+        Parameters
+        ----------
+        X : {array-like, sparse} of shape (n_samples, n_features)
+            Rows; kernel values with the training rows when `kernel="precomputed"`.
+
+        Returns
+        -------
+        scores : ndarray of shape (n_samples,)
+        """
+        return self.score_samples(X) - self.offset_
+
+    def predict(self, X: Any) -> Any:
+        """Tell inliers from outliers.
+
+        Parameters
+        ----------
+        X : {array-like, sparse} of shape (n_samples, n_features)
+            Rows; kernel values with the training rows when `kernel="precomputed"`.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_samples,)
+            1 for inliers, -1 for outliers.
+        """
+        return np.where(self.decision_function(X) >= 0, 1, -1)
+
+    def certify(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Compute the relative duality gap of the fitted model on its training data.
+
+        Everything is computed anew in double precision from the fitted attributes.
+
+        Parameters
+        ----------
+        X, sample_weight
+            The training data, in the same order.
+        y : Ignored
+            Not used, here for the sake of scikit-learn's conventions.
+
+        Returns
+        -------
+        gap : float
+            Relative duality gap; inf if the kernel is not positive semidefinite there.
+        """
+        X = self._check_rows(X, reset=False)
+        return self._certify(X, np.ones(X.shape[0]), sample_weight)
+
+    def _problem(self, data: Data, y: Floats, weight: Floats) -> Problem:
+        total = float(self.nu * weight.sum())
+        return Problem(data, None, y, weight, Loss("one_class"), "free", total)

@@ -1,0 +1,186 @@
+"""Support vector regression."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from numbers import Real
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import RegressorMixin
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from margrave.estimators._base import Floats, refuses
+from margrave.estimators._docs import documented
+from margrave.estimators._single import SingleMachine
+from margrave.losses import Loss
+from margrave.problem import Data, Problem
+from margrave.progress import Callback
+
+
+@documented
+class SVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
+    r"""Support vector regression with a certificate.
+
+    With weights C_i = C * sample_weight the problem is
+
+    .. math:: \min_{\beta, b} \tfrac12 \beta^\top K \beta
+              + \sum_i C_i \max(0, |y_i - f_i - b| - \epsilon), \qquad f = K \beta,
+
+    and the fit stops when the relative duality gap is at most `tol`. With the default loss and
+    intercept the optimum is that of :class:`sklearn.svm.SVR`.
+
+    Parameters
+    ----------
+    C : float, default=1.0
+        Price of an error beyond `epsilon`, positive.
+    epsilon : float, default=0.1
+        Half width of the tube in which errors cost nothing, at least 0; for the loss "huber" the
+        error at which the price turns from squared to linear, positive.
+    <kernel>
+    loss : {"epsilon_insensitive", "squared_epsilon_insensitive", "huber"}, \
+            default="epsilon_insensitive"
+        Price of an error beyond the tube: linear or squared. "huber" has no tube: an error r costs
+        r^2 / (2 epsilon) up to epsilon and \|r\| - epsilon / 2 beyond.
+    intercept : {"free", "regularized"} or None, default="free"
+        <intercept>
+    solver : str or solver object, default="auto"
+        How to solve: "auto", "exact", "cd", "newton" (the smooth losses), or an object from
+        :mod:`margrave.solvers`.
+    <budgets>
+
+    Attributes
+    ----------
+    <support>
+    intercept_ : ndarray of shape (1,)
+        Constant of the prediction.
+    <certificate>
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from margrave import SVR
+    >>> X = np.linspace(0.0, 6.0, 40)[:, None]
+    >>> model = SVR(C=10.0, gamma=1.0).fit(X, np.sin(X[:, 0]))
+    >>> bool(abs(model.predict([[1.5]])[0] - np.sin(1.5)) < 0.11)
+    True
+    >>> model.converged_
+    True
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **SingleMachine._parameter_constraints,
+        "C": [Interval(Real, 0.0, None, closed="neither")],
+        "epsilon": [Interval(Real, 0.0, None, closed="left")],
+        "loss": [StrOptions({"epsilon_insensitive", "squared_epsilon_insensitive", "huber"})],
+        "intercept": [StrOptions({"free", "regularized"}), None],
+    }
+
+    @refuses(
+        cache_size="use memory_limit (bytes, or for example '4GiB')",
+        shrinking="none is needed, rows are handled automatically",
+    )
+    def __init__(
+        self,
+        C: float = 1.0,
+        epsilon: float = 0.1,
+        *,
+        kernel: str | Callable[[Any, Any], Any] = "rbf",
+        gamma: str | float = "scale",
+        degree: int = 3,
+        coef0: float = 0.0,
+        loss: str = "epsilon_insensitive",
+        intercept: str | None = "free",
+        solver: Any = "auto",
+        engine: Any = None,
+        tol: float = 1e-3,
+        max_iter: int = -1,
+        time_limit: float | None = None,
+        memory_limit: int | str | None = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+        warm_start: bool = False,
+        callbacks: Callback | Sequence[Callback] | None = None,
+    ) -> None:
+        self.C = C
+        self.epsilon = epsilon
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.loss = loss
+        self.intercept = intercept
+        self.solver = solver
+        self.engine = engine
+        self.tol = tol
+        self.max_iter = max_iter
+        self.time_limit = time_limit
+        self.memory_limit = memory_limit
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+        self.warm_start = warm_start
+        self.callbacks = callbacks
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : {array-like, sparse} of shape (n_samples, n_features)
+            Rows; a square kernel matrix when `kernel="precomputed"`. float32 is used as it is.
+        y : array-like of shape (n_samples,)
+            Targets.
+        sample_weight : array-like of shape (n_samples,), default=None
+            How often each row counts; zero means that it is absent.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+        """
+        self._check_parameters()
+        if self.loss == "huber" and self.epsilon == 0.0:
+            raise ValueError("loss='huber' needs epsilon > 0, got epsilon=0")
+        X, y = self._check_rows(X, y, numbers=True)
+        self._fit(X, y.astype(np.float64), sample_weight)
+        return self
+
+    def predict(self, X: Any) -> Floats:
+        """Predict targets.
+
+        Parameters
+        ----------
+        X : {array-like, sparse} of shape (n_samples, n_features)
+            Rows; kernel values with the training rows when `kernel="precomputed"`.
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples,)
+        """
+        X = self._check_rows(X, reset=False)
+        predicted: Floats = self._scores(X, self._precision)[:, 0] + self.intercept_[0]
+        return predicted
+
+    def certify(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Compute the relative duality gap of the fitted model on its training data.
+
+        Everything is computed anew in double precision from the fitted attributes.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            The training data, in the same order.
+
+        Returns
+        -------
+        gap : float
+            Relative duality gap; inf if the kernel is not positive semidefinite there.
+        """
+        X, y = self._check_rows(X, y, reset=False, numbers=True)
+        return self._certify(X, y.astype(np.float64), sample_weight)
+
+    def _problem(self, data: Data, y: Floats, weight: Floats) -> Problem:
+        loss = Loss(self.loss, epsilon=float(self.epsilon))
+        return Problem(data, None, y, self.C * weight, loss, self.intercept)

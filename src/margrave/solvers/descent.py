@@ -1,0 +1,275 @@
+"""The way from problems to certified solutions, whatever makes the steps.
+
+A strategy supplies a core for each problem: an object that runs rounds (`advance`), tells its
+figures, certifies its point in double precision, and shows `beta`, `scores` and the work done. This
+module owns what surrounds the rounds: precision, budgets, progress, the certificate, and the order
+of several problems.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
+
+import numpy as np
+
+from margrave import _core
+from margrave.problem import Data, Floats, Solution
+from margrave.solvers.base import Settings, check_start
+
+_SLICE = 0.1  # seconds in the core between two looks at progress
+_NO_LIMIT = 1 << 60
+_FLOAT32_TOL = 1e-4  # single-precision kernel values certify gaps down to about 1e-5
+_LARGEST_SET = 2048
+_FLOOR = 1e-6  # of the tolerance: logistic variables below that share of C are as good as zero
+
+Record = dict[str, Any]
+
+
+class Core(Protocol):
+    """What makes the steps for one problem in one precision."""
+
+    def advance(
+        self, target: float, max_rounds: int, seconds: float, time_left: float
+    ) -> tuple[str, list[Record]]:
+        """Run rounds; return how they ended and a record for each."""
+        ...
+
+    def certify(self, time_left: float) -> Record | None:
+        """Figures from scores recomputed in double precision; None if stopped."""
+        ...
+
+    def figures(self) -> Record:
+        """Figures from the running scores."""
+        ...
+
+    @property
+    def work(self) -> tuple[int, int, int]:
+        """Rounds, steps and kernel values so far."""
+        ...
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C was pressed."""
+        ...
+
+    @property
+    def beta(self) -> Floats:
+        """Dual variables."""
+        ...
+
+    @property
+    def scores(self) -> Floats:
+        """Scores K beta."""
+        ...
+
+
+# (problem, kernels, precision, start, floor) -> core
+MakeCore = Callable[[Any, "Kernels", str, Floats | None, float], Core]
+
+
+def descend(
+    problems: Sequence[Any],
+    settings: Settings,
+    starts: Sequence[Floats] | None,
+    make_core: MakeCore,
+    solver: str,
+    size: int | None = None,
+) -> list[Solution]:
+    """Solve the problems, side by side where that pays, else one after the other."""
+    for problem, start in zip(problems, starts or [], strict=bool(starts)):
+        check_start(problem, start)
+    workers = _workers(problems, settings)
+    worker = threading.local()  # each keeps the kernel rows that its problems share
+    reporting = threading.Lock()
+
+    def run(number: int) -> Solution:
+        if not hasattr(worker, "kernels"):
+            worker.kernels = Kernels(problems[0].data, settings, workers, size)
+        where = f"problem {number + 1} of {len(problems)}" if len(problems) > 1 else ""
+        start = None if starts is None else starts[number]
+        way = _Descent(problems[number], settings, worker.kernels, reporting, where)
+        return way.run(make_core, start, solver)
+
+    if workers == 1:
+        return [run(number) for number in range(len(problems))]
+    with ThreadPoolExecutor(workers) as pool:
+        futures = [pool.submit(run, number) for number in range(len(problems))]
+        while True:
+            try:
+                return [future.result() for future in futures]
+            except KeyboardInterrupt:  # the workers finish their slices and keep their models
+                settings.progress.interrupt()
+
+
+def _workers(problems: Sequence[Any], settings: Settings) -> int:
+    """How many problems to solve at a time.
+
+    One problem keeps several threads busy only while it computes kernel values, so many problems go
+    side by side if their kernel matrices fit into memory together. A Python kernel holds the
+    interpreter's lock: one at a time.
+    """
+    if len(problems) < 2 * settings.threads or problems[0].data.kernel.is_callable:
+        return 1
+    largest = max(problem.n_rows for problem in problems)
+    return settings.threads if 4 * largest**2 * settings.threads < settings.memory else 1
+
+
+class Kernels:
+    """Kernel rows of one data set, made when asked for, in one precision at a time.
+
+    The worker's share of the memory goes to vectors and buffers first (a working set's kernel block
+    gets a quarter at most), then to packed and cached rows.
+    """
+
+    def __init__(self, data: Data, settings: Settings, workers: int, size: int | None) -> None:
+        self.data = data
+        self.threads = max(1, settings.threads // workers)
+        share = settings.memory // workers
+        self.size = size or max(2, min(_LARGEST_SET, math.isqrt(share // 32)))
+        self.buffer = min(32 << 20, share // 8)
+        self.memory = max(
+            0, share - 128 * data.n_rows - 8 * min(self.size, data.n_rows) ** 2 - self.buffer
+        )
+        self.seed = settings.seed
+        self.made: dict[tuple[str, float, bool], _core.KernelRows] = {}
+
+    def rows(self, precision: str, offset: float, cache: bool = True) -> _core.KernelRows:
+        key = (precision, offset, cache)
+        if key not in self.made:
+            self.made.clear()  # frees the old cache before the new one grows
+            self.made[key] = self.data.kernel_rows(
+                precision, self.memory, self.buffer, self.threads, offset, cache
+            )
+        return self.made[key]
+
+
+class _Descent:
+    """The way of one problem from its start to a certified solution."""
+
+    def __init__(
+        self,
+        problem: Any,
+        settings: Settings,
+        kernels: Kernels,
+        reporting: threading.Lock,
+        where: str,
+    ) -> None:
+        self.problem, self.settings, self.kernels = problem, settings, kernels
+        self.progress, self.reporting, self.where = settings.progress, reporting, where
+        self.n_iter = 0
+        self.core: Core
+
+    def run(self, make_core: MakeCore, start: Floats | None, solver: str) -> Solution:
+        """Descend in single precision if the tolerance allows, then in double if need be."""
+        single = self.settings.tol >= _FLOAT32_TOL and self.problem.data.fits_float32
+        converged = False
+        for precision in ("float32", "float64") if single else ("float64",):
+            self.core = make_core(
+                self.problem, self.kernels, precision, start, _FLOOR * self.settings.tol
+            )
+            try:
+                over, converged, figures = self._descend(precision)
+            except KeyboardInterrupt:  # struck in Python, between two slices
+                self.progress.interrupt()
+                over, figures = True, self.core.figures()
+            if over:
+                break
+            # where rounding has led single precision uphill, zero is the better start
+            start = self.core.beta if self.problem.is_better_start(figures["dual"]) else None
+        return self._solution(precision, converged, figures, solver)
+
+    def _descend(self, precision: str) -> tuple[bool, bool, Record]:
+        """Rounds until certified: (is it over, has it converged, the last figures).
+
+        Not over means that this precision can do no more.
+        """
+        tol = self.settings.tol
+        # single precision flatters its running figures a little; who asks for many digits wants
+        # them in the scores too, whose error is of the order of the square root of the gap
+        target = tol * (0.9 if precision == "float32" else 0.1 if tol < 1e-6 else 1.0)
+        rounds_before = self.n_iter
+        while True:
+            status, records = self.core.advance(
+                target, self._rounds_left(), _SLICE, self._seconds_left()
+            )
+            self.n_iter = rounds_before + self.core.work[0]
+            stop = self._report(records, rounds_before)
+            if self.core.interrupted:
+                self.progress.interrupt()
+            if self.progress.is_over or status == "stopped":
+                return self._end(precision)
+            if not stop and status == "running":
+                continue
+            figures = self.core.certify(self._seconds_left())
+            if figures is None:
+                return self._end(precision)
+            if figures["gap"] <= tol or stop:
+                self._report_one(figures, certified=True)
+                return True, figures["gap"] <= tol, figures
+            # The running figures were better than the truth: single-precision kernel values, or
+            # rounding in a long sum. The certificate has left exact scores to go on from.
+            if status == "stalled" or target < 0.02 * tol:
+                if precision == "float64":
+                    self._report_one(figures, certified=True)
+                return precision == "float64", False, figures
+            target *= 0.7
+
+    def _end(self, precision: str) -> tuple[bool, bool, Record]:
+        """Out of time or interrupted: the running figures have to do."""
+        if self.core.interrupted:
+            self.progress.interrupt()
+        figures = self.core.figures()
+        self._report_one(figures, certified=False)
+        return True, precision == "float64" and figures["gap"] <= self.settings.tol, figures
+
+    def _rounds_left(self) -> int:
+        # callbacks see every round before the next one begins
+        limit = 1 if self.progress.callbacks else _NO_LIMIT
+        if self.progress.max_iter < 0:
+            return limit
+        return min(limit, max(0, self.progress.max_iter - self.n_iter))
+
+    def _seconds_left(self) -> float:
+        return max(0.0, min(self.progress.remaining(), 1e18))
+
+    def _report(self, records: list[Record], rounds_before: int) -> bool:
+        """Report rounds; True if a budget is used up."""
+        stop = False
+        for record in records:
+            record["round"] += rounds_before
+            stop = self._tell(record, certified=False) or stop
+        return stop or (0 <= self.progress.max_iter <= self.n_iter)
+
+    def _report_one(self, figures: Record, certified: bool) -> None:
+        self._tell({**figures, "round": self.n_iter}, certified)
+
+    def _tell(self, record: dict[str, Any], certified: bool) -> bool:
+        with self.reporting:
+            return self.progress.report(**record, where=self.where, certified=certified)
+
+    def _solution(self, precision: str, converged: bool, figures: Record, solver: str) -> Solution:
+        beta, scores, intercept = self.core.beta, self.core.scores, figures["intercept"]
+        if self.problem.intercept == "regularized":  # the core's scores hold it already
+            intercept = beta.sum(axis=0)
+            scores = scores - intercept
+        noise = max(0.1 * self.settings.tol, 1e-9 if precision == "float64" else 1e-4)
+        scale = max(abs(figures["objective"]), abs(figures["dual"]), self.problem.least_scale)
+        definite = float((beta * scores).sum()) >= -noise * scale  # else the kernel is not
+        return Solution(
+            beta=beta,
+            intercept=intercept,
+            scores=scores,
+            objective=float(figures["objective"]),
+            dual=float(figures["dual"]),
+            gap=float(figures["gap"]) if definite else np.inf,
+            converged=converged and definite,
+            n_iter=self.n_iter,
+            precision=precision,
+            solver=solver,
+            interrupted=self.progress.stop_reason == "interrupted",
+            definite=definite,
+        )
