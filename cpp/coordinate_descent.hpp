@@ -51,6 +51,7 @@ class CoordinateDescent : public MovingPoint<T> {
         last_.round = rounds_;
         records.push_back(last_);
         if (own_gap_ <= target) return Status::converged;
+        if (this->is_indefinite()) return Status::stalled;
         // Near the optimum the gap falls like the square root of the dual's error: rounding hides the dual's fall first.
         if (last_.gap < 0.99 * best_gap_ || last_.dual < best_dual_ - 1e-15 * std::fabs(last_.dual)) still_ = 0;
         else if (++still_ >= 20) return Status::stalled;

@@ -23,7 +23,7 @@ struct Round {
 // rows' part of the dual and of the gap.
 struct Surroundings {
     std::vector<double> shift, scores;  // the part from outside, and all of it
-    double dual = 0, gap = 0;
+    double dual = 0, gap = 0, bound = 0;
 };
 
 template <class T>
@@ -53,7 +53,9 @@ class DualPoint {
                 if (cold) beta[i] = loss.start(y[i], C[i]);
                 lo_[i] = loss.lo(y[i], C[i]), hi_[i] = loss.hi(y[i], C[i]);
                 beta[i] = std::clamp(beta[i], lo_[i], hi_[i]);
+                bound_ += loss.value(y[i], C[i], 0.0);
             }
+            if (!around_.shift.empty()) bound_ = around_.bound;
             if (!around_.shift.empty()) sum_ = std::accumulate(beta.begin(), beta.end(), 0.0);
             else if (pairs_) balance();
             for (std::int64_t i = 0; i < n; ++i) moved(loss, i);
@@ -66,13 +68,16 @@ class DualPoint {
         std::vector<std::int64_t> support;
         std::vector<double> coef;
         gather_support(support, coef);
-        for (std::size_t b = 0; b < blocks_.size(); ++b) {
+        if (blocks_.size() == 1 && 10 * support.size() > 9 * y.size()) {  // all with all: half of the values tell the others
+            if (!kernel_.source->apply_among({rows_.data(), 0, std::int64_t(rows_.size())}, beta.data(), scores.data(), &watch)) return false;
+            kernel_values_ += std::int64_t(y.size() * y.size() / 2);
+        } else for (std::size_t b = 0; b < blocks_.size(); ++b) {
             const std::int64_t first = kernel_.starts[blocks_[b]], width = offsets_[b + 1] - offsets_[b];
             if (!kernel_.source->apply({support.data(), 0, std::int64_t(support.size())}, coef.data(), 1, {nullptr, first, width},
                                        scores.data() + offsets_[b], &watch))
                 return false;
+            kernel_values_ += std::int64_t(support.size()) * width;
         }
-        kernel_values_ += std::int64_t(support.size() * y.size());
         if (!around_.shift.empty())
             for (std::size_t i = 0; i < scores.size(); ++i) scores[i] += around_.shift[i];
         return true;
@@ -120,7 +125,7 @@ class DualPoint {
         kernel_values_ += std::int64_t(support[side].size() * points.size());
         with_loss([&](const auto& loss) {
             sum_up(loss);
-            found.dual = last_.dual;
+            found.dual = last_.dual, found.bound = bound_;
             for (std::size_t t = 0; t < active.size(); ++t) {
                 const std::int64_t i = active[t];
                 found.scores.push_back(scores[i]);
@@ -209,6 +214,10 @@ class DualPoint {
         });
         return last_;
     }
+
+    // Weak duality: -D never exceeds the primal of the zero machine, unless the kernel is not positive semidefinite. Then
+    // losses without bounds on beta would lead ever further down.
+    bool is_indefinite() const { return -last_.dual > 1.001 * bound_ + 1e-3 * scale_ + 1e-300; }
 
     std::int64_t steps() const { return steps_; }
     std::int64_t kernel_values() const { return kernel_values_; }
@@ -326,7 +335,7 @@ class DualPoint {
         for (double b : {from, low, high}) {
             bias_ = b;
             sum_up(loss);
-            if (last_.primal < best) best = last_.primal, chosen = b;
+            if (gap_sum_ < best) best = gap_sum_, chosen = b;  // the primal but for a constant, and with more digits
         }
         bias_ = chosen;
     }
@@ -355,6 +364,7 @@ class DualPoint {
         last_.dual = dual;
         last_.primal = gap + around_.gap - dual;
         const double scale = std::max({std::fabs(last_.primal), std::fabs(dual), scale_, 1e-300});
+        gap_sum_ = gap;
         own_gap_ = unknown_ ? kInfinity : gap / scale;
         last_.gap = unknown_ ? kInfinity : (gap + around_.gap) / scale;
         last_.bias = bias_;
@@ -369,10 +379,10 @@ class DualPoint {
     Surroundings around_;
     LossParams loss_;
     bool pairs_, unknown_ = false;
-    double sum_, scale_;
+    double sum_, scale_, bound_ = 0;  // bound: the primal value of the zero machine
     std::vector<double> lo_, hi_, right_, left_;  // bounds; one-sided derivatives of h, infinite at a bound
     Round last_;
-    double own_gap_ = 0, top_ = 0, bottom_ = 0, middle_ = 0, bias_ = 0, negligible_ = 0;
+    double own_gap_ = 0, gap_sum_ = 0, top_ = 0, bottom_ = 0, middle_ = 0, bias_ = 0, negligible_ = 0;
     std::int64_t steps_ = 0, kernel_values_ = 0;
 };
 

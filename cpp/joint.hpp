@@ -63,13 +63,13 @@ struct Softmax {
         for (int c = 0; c < k; ++c) sum += p[c] > 0 ? p[c] * std::log(p[c]) : 0.0;
         return sum;
     }
-    // The Kullback-Leibler divergence from the softmax of f, each term made non-negative by q - p, whose sum is zero.
+    // The Kullback-Leibler divergence from the softmax q of f: sum_c p_c log(p_c / q_c) + q_c - p_c, no term negative.
     static double gap(const double* p, const double* f, int, int k) {
         const double all = log_sum(f, k);
         double sum = 0;
         for (int c = 0; c < k; ++c) {
             const double log_q = f[c] - all;
-            sum += std::max(0.0, (p[c] > 0 ? p[c] * (std::log(p[c]) - log_q) : 0.0) + std::exp(log_q) - p[c]);
+            sum += divergence(p[c], p[c] > 0 ? std::log(p[c]) : 0.0, log_q, std::exp(log_q) - p[c]);
         }
         return sum;
     }

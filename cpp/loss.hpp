@@ -23,6 +23,15 @@ inline namespace MARGRAVE_ISA {
 
 constexpr double kInfinity = __builtin_inf();
 
+// p log(p / q) + q - p >= 0, what logarithms pay for q in place of p, without cancellation where d = q - p is small.
+inline double divergence(double p, double log_p, double log_q, double d) {
+    if (!(fabs(d) < 0.02 * p)) return fmax(0.0, d + (p > 0 ? p * (log_p - log_q) : 0.0));
+    const double x = d / p;
+    double sum = 0;  // x - log(1 + x) = x^2/2 - x^3/3 + ...
+    for (int k = 10; k >= 2; --k) sum = (k % 2 ? -1.0 : 1.0) / k + x * sum;
+    return p * x * x * sum;
+}
+
 struct LossBase {
     static constexpr bool quadratic = true;
     static constexpr bool labels = true;  // targets are +-1, else any numbers
@@ -184,9 +193,10 @@ struct Logistic : LossBase {
         return y * inside(C * (t > 0 ? 1 : e) / (1 + e), C);
     }
     double gap(double y, double C, double beta, double f) const {  // C times a Kullback-Leibler divergence
-        const double a = inside(y * beta, C), p = a / C, m = y * f;
-        const double log_q = -softplus(m), log_1q = -softplus(-m);
-        return C * fmax(0.0, p * (log(p) - log_q) + (1 - p) * (log1p(-p) - log_1q));
+        const double a = inside(y * beta, C), p = a / C, rest = (C - a) / C, m = y * f, e = exp(-fabs(m));
+        // From q = 1 / (1 + exp(m)), by way of the smaller of q and 1 - q.
+        const double small = e / (1 + e), d = m > 0 ? small - p : rest - small;
+        return C * (divergence(p, log(p), -softplus(m), d) + divergence(rest, log1p(-p), -softplus(-m), -d));
     }
 };
 

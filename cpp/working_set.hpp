@@ -50,7 +50,7 @@ class WorkingSet : public MovingPoint<T> {
             records.push_back(last_);
             return own_gap_ <= target ? Status::converged : Status::stalled;
         }
-        if (exhausted()) {
+        if (exhausted() || this->is_indefinite()) {
             records.push_back(last_);
             return Status::stalled;
         }

@@ -30,14 +30,14 @@ def core_kernel(case, offset=0.0):
     return _core.Kernel(case[0], **case[1], offset=offset)
 
 
-def problem(X, y, C, loss, kernel, intercept):
+def problem(X, y, C, loss, kernel, intercept, total=0.0):
     """One problem on all rows of X; `kernel` is a case, "precomputed" or a callable."""
     name, parameters = (kernel, {}) if callable(kernel) or isinstance(kernel, str) else kernel
     n = X.shape[0]
     data = Data(X, Kernel(name, **parameters), np.array([0, n], dtype=np.int64))
     y = np.asarray(y, dtype=np.float64)
     C = np.ascontiguousarray(np.broadcast_to(np.asarray(C, dtype=np.float64), (n,)))
-    return Problem(data, None, y, C, Loss(loss[0], **loss[1]), intercept)
+    return Problem(data, None, y, C, Loss(loss[0], **loss[1]), intercept, total)
 
 
 def run(

@@ -1,10 +1,11 @@
-"""The way through active rows and clusters, forced on small problems: the same optimum."""
+"""The ways for many rows (active rows, clusters, samples), forced on small problems."""
 
 import numpy as np
 import pytest
 from scipy import sparse
 
-from margrave.solvers import active_set, clusters, working_set
+from margrave.losses import Loss
+from margrave.solvers import active_set, clusters, sample_start, working_set
 from tests import build, cases, golden
 
 TOL = 1e-8
@@ -15,16 +16,14 @@ def few_rows_are_many(monkeypatch):
     monkeypatch.setattr(working_set, "_MANY_ROWS", 60)
     monkeypatch.setattr(active_set, "_SPARE_ROWS", 5)
     monkeypatch.setattr(clusters, "_PART_SIZES", (20, 60))
+    monkeypatch.setattr(sample_start, "_SMALLEST_SAMPLE", 20)
 
 
 def used_active_rows(progress):
     return any("active" in record for record in progress.history)
 
 
-RECORDS = [r for r in golden.RECORDS if r.loss != "logistic"]
-
-
-@pytest.mark.parametrize("record", RECORDS, ids=lambda r: r.name)
+@pytest.mark.parametrize("record", golden.RECORDS, ids=lambda r: r.name)
 def test_golden(record):
     X, y = record.arrays()
     kernel, loss = (record.kernel, record.kernel_parameters), (record.loss, record.loss_parameters)
@@ -32,12 +31,29 @@ def test_golden(record):
     solution, progress = build.run(problem, tol=1e-10)
     assert solution.converged and solution.gap <= 1e-10
     assert solution.objective == pytest.approx(record.objective, rel=1e-8)
-    assert used_active_rows(progress)
+    is_dense = Loss(record.loss, **record.loss_parameters).is_dense
+    assert used_active_rows(progress) != is_dense
     duals = [r["dual"] for r in progress.history]
     assert np.all(np.diff(duals) <= 1e-9 * np.abs(duals[-1]))
 
 
-@pytest.mark.parametrize("loss", [case for case in cases.MACHINES if case[0] != "logistic"])
+def test_a_sample_gives_a_good_start():
+    """Its dual is below that of a cold start, for smooth losses and for one class."""
+    X, y = golden.load("moons")
+    smooth = build.problem(X, y, 1.0, ("logistic", {}), ("rbf", {"gamma": 1.0}), "free")
+    one_class = build.problem(
+        X, np.ones(400), 1.0, ("one_class", {}), ("rbf", {"gamma": 1.0}), "free", total=40.0
+    )
+    for problem in (smooth, one_class):
+        solution, progress = build.run(problem, tol=1e-9)
+        assert solution.converged
+        assert abs(solution.beta.sum() - problem.total) < 1e-9 * np.abs(solution.beta).sum()
+        first = progress.history[0]["dual"]
+        cold = build.run(problem, tol=0.9, start=np.zeros(400), max_iter=0)[1].history[-1]["dual"]
+        assert first - solution.dual < 0.8 * (cold - solution.dual)
+
+
+@pytest.mark.parametrize("loss", cases.MACHINES, ids=cases.name_of)
 @pytest.mark.parametrize("intercept", cases.INTERCEPTS)
 def test_sparse_rows_and_a_warm_start(loss, intercept):
     rng = np.random.default_rng(5)

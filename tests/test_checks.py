@@ -2,9 +2,10 @@
 
 import pytest
 import sklearn
+from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import estimator_checks_generator, parametrize_with_checks
 
-from margrave import SVC
+from margrave import SVC, SVR, KernelLogisticRegression, ODMClassifier, OneClassSVM
 
 # The checks compare scores of weighted and of repeated rows to 1e-7. A gap bounds their distance
 # by sqrt(2 gap P), hence the small tolerance.
@@ -15,10 +16,22 @@ EXACT = [
     SVC(tol=1e-12, intercept="regularized"),
     SVC(tol=1e-12, intercept=None, kernel="laplacian"),
     SVC(tol=1e-12, multi_class="ovr"),
+    SVC(tol=1e-12, multi_class="crammer_singer", intercept=None),
     SVC(tol=1e-12, kernel="precomputed"),
+    SVR(tol=1e-12),
+    SVR(tol=1e-12, loss="squared_epsilon_insensitive", kernel="linear"),
+    SVR(tol=1e-12, loss="huber", intercept=None),
+    SVR(tol=1e-12, kernel="precomputed"),
+    KernelLogisticRegression(tol=1e-12),
+    KernelLogisticRegression(tol=1e-12, multi_class="softmax", intercept="regularized"),
+    ODMClassifier(tol=1e-12),
+    ODMClassifier(tol=1e-12, multi_class="ovr", intercept="free"),
+    ODMClassifier(tol=1e-12, intercept="free", kernel="precomputed"),
+    OneClassSVM(tol=1e-12),
 ]
-# how many there are: (rows, kernel matrices) by version of scikit-learn
-CHECKS = {"1.9": (64, 61)}
+DEFAULTS = [SVC(), SVR(), KernelLogisticRegression(), ODMClassifier(), OneClassSVM()]
+# how many there are: (rows, kernel matrices) by version of scikit-learn and kind of estimator
+CHECKS = {"1.9": {"classifier": (64, 61), "regressor": (60, 57), "outlier_detector": (54, 51)}}
 REASON = "weights are compared to 1e-7, the default tol=1e-3 is a relative gap of 1e-3"
 EXPECTED = {
     "check_sample_weight_equivalence_on_dense_data": REASON,
@@ -31,12 +44,12 @@ def test_exact(estimator, check):
     check(estimator)
 
 
-@parametrize_with_checks([SVC()], expected_failed_checks=lambda estimator: EXPECTED)
+@parametrize_with_checks(DEFAULTS, expected_failed_checks=lambda estimator: EXPECTED)
 def test_defaults(estimator, check):
     check(estimator)
 
 
-@pytest.mark.parametrize("estimator", [*EXACT, SVC()], ids=str)
+@pytest.mark.parametrize("estimator", [*EXACT, *DEFAULTS], ids=str)
 def test_number_of_checks(estimator):
     names = [
         getattr(check, "func", check).__name__
@@ -47,6 +60,6 @@ def test_number_of_checks(estimator):
     if known is None:  # another version than those counted: a gross loss would still show
         assert len(names) > 50
     else:
-        assert len(names) == known[precomputed]
+        assert len(names) == known[get_tags(estimator).estimator_type][precomputed]
     if not precomputed:
         assert set(EXPECTED) <= set(names)

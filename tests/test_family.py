@@ -250,7 +250,9 @@ def test_one_class_is_libsvms(nu, kernel):
     assert ours.dual_coef_.sum() == pytest.approx(nu * len(X))
     scale = np.abs(theirs.score_samples(X)).max()
     np.testing.assert_allclose(ours.score_samples(X), theirs.score_samples(X), atol=2e-3 * scale)
-    np.testing.assert_array_equal(ours.score_samples(X) - ours.offset_, ours.decision_function(X))
+    np.testing.assert_allclose(
+        ours.score_samples(X) - ours.offset_, ours.decision_function(X), atol=1e-8 * scale
+    )
     assert set(ours.predict(X)) <= {-1, 1}
     clear = np.abs(theirs.decision_function(X)) > 5e-3 * scale
     np.testing.assert_array_equal(ours.predict(X)[clear], theirs.predict(X)[clear])
@@ -375,9 +377,11 @@ def test_indefinite_kernels_are_not_certified():
     A = rng.standard_normal((40, 40))
     gram = A + A.T
     y = rng.integers(2, size=40)
-    for estimator in (KernelLogisticRegression(C=5.0), ODMClassifier(lam=500.0), SVR(C=5.0)):
-        model = with_(estimator, kernel="precomputed", max_iter=50)
+    for estimator in ESTIMATORS:
+        model = with_(estimator, kernel="precomputed", time_limit=5.0)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             model.fit(gram, y)
         assert not model.converged_
+        if getattr(model, "multi_class", "") not in ("crammer_singer", "softmax"):
+            assert model.history_[-1]["seconds"] < 4.0  # what cannot be solved is noticed

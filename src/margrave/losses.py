@@ -63,9 +63,11 @@ class Loss:
             raise ValueError(f"upsilon must be a number >= 0, got {self.upsilon!r}")
 
     @property
-    def is_sparse(self) -> bool:
-        """Whether rows can end at a bound, where they need no further thought."""
-        return self.name != "logistic"
+    def is_dense(self) -> bool:
+        """Whether next to no row ends at a bound or at zero, where it needs no further thought."""
+        return self.name == "logistic" or (
+            self.name == "margin_distribution" and self.upsilon > 0.0
+        )
 
     def core(self, floor: float = 0.0) -> _core.Loss:
         """Return the compiled loss.

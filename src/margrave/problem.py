@@ -154,6 +154,11 @@ class Problem:
         """Number of rows."""
         return len(self.y)
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the dual variables."""
+        return (self.n_rows,)
+
     @cached_property
     def least_scale(self) -> float:
         """What gaps are relative to where the objective is less: the optimum may be zero.
@@ -164,6 +169,11 @@ class Problem:
         if self.total == 0.0:
             return 0.0
         return 0.5e-6 * self.total**2 * self.data.mean_diagonal()
+
+    @property
+    def is_smooth(self) -> bool:
+        """Whether the loss has a derivative: then scores are as good as the root of the gap."""
+        return self.loss.core().smooth
 
     def is_better_start(self, dual: float) -> bool:
         """Whether a point of this dual value is a better start than none."""
@@ -266,7 +276,17 @@ class JointProblem:
         """Added to every kernel value: 1 makes the intercepts part of the regularised model."""
         return 1.0 if self.intercept == "regularized" else 0.0
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the dual variables."""
+        return (self.n_rows, self.n_classes)
+
     least_scale = 0.0
+
+    @property
+    def is_smooth(self) -> bool:
+        """Whether the loss has a derivative: then scores are as good as the root of the gap."""
+        return self.loss == "softmax"
 
     def is_better_start(self, dual: float) -> bool:
         """Whether a point of this dual value is a better start than none: any is."""

@@ -168,7 +168,8 @@ class KernelLogisticRegression(KernelClassifier):
         -------
         labels : ndarray of shape (n_samples,)
         """
-        return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
+        probabilities = self.predict_proba(X)
+        return self.classes_[np.argmax(probabilities, axis=1)]
 
     def _loss(self) -> Loss:
         return Loss("logistic")

@@ -133,6 +133,9 @@ class OneClassSVM(OutlierMixin, SingleMachine):  # type: ignore[misc]
     def score_samples(self, X: Any) -> Floats:
         """Evaluate the scores f(x), larger where the data are.
 
+        Support vectors on the boundary have the score `offset_`; what rounding makes of that is
+        taken off, so that they count as inliers.
+
         Parameters
         ----------
         X : {array-like, sparse} of shape (n_samples, n_features)
@@ -144,6 +147,8 @@ class OneClassSVM(OutlierMixin, SingleMachine):  # type: ignore[misc]
         """
         X = self._check_rows(X, reset=False)
         scores: Floats = self._scores(X, self._precision)[:, 0]
+        rounding = 1e-5 if self._precision == "float32" else 1e-9
+        scores[np.abs(scores - self.offset_) <= rounding * abs(self.offset_)] = self.offset_
         return scores
 
     def decision_function(self, X: Any) -> Floats:

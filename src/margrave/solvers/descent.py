@@ -23,7 +23,7 @@ from margrave.solvers.base import Settings, check_start
 _SLICE = 0.1  # seconds in the core between two looks at progress
 _NO_LIMIT = 1 << 60
 _FLOAT32_TOL = 1e-4  # single-precision kernel values certify gaps down to about 1e-5
-_LARGEST_SET = 2048
+_LARGEST_SET, _SMALLEST_SET = 2048, 512
 _FLOOR = 1e-6  # of the tolerance: logistic variables below that share of C are as good as zero
 
 Record = dict[str, Any]
@@ -134,8 +134,17 @@ class Kernels:
         self.memory = max(
             0, share - 128 * data.n_rows - 8 * min(self.size, data.n_rows) ** 2 - self.buffer
         )
-        self.seed = settings.seed
+        self.given_size = size is not None
+        self.seed, self.progress = settings.seed, settings.progress
         self.made: dict[tuple[str, float, bool], _core.KernelRows] = {}
+
+    def size_for(self, n_rows: int) -> int:
+        """Variables per round of a problem: small problems rarely need all their kernel values."""
+        return self.size if self.given_size else min(self.size, max(_SMALLEST_SET, n_rows // 4))
+
+    def seconds_left(self) -> float:
+        """Until the time limit, for work before the first round."""
+        return max(0.0, min(self.progress.remaining(), 1e18))
 
     def rows(self, precision: str, offset: float, cache: bool = True) -> _core.KernelRows:
         key = (precision, offset, cache)
@@ -168,13 +177,15 @@ class _Descent:
         single = self.settings.tol >= _FLOAT32_TOL and self.problem.data.fits_float32
         converged = False
         for precision in ("float32", "float64") if single else ("float64",):
-            self.core = make_core(
-                self.problem, self.kernels, precision, start, _FLOOR * self.settings.tol
-            )
+            floor = _FLOOR * self.settings.tol
             try:
-                over, converged, figures = self._descend(precision)
+                self.core = make_core(self.problem, self.kernels, precision, start, floor)
+                over, converged, figures = self._descend(precision, warm=start is not None)
             except KeyboardInterrupt:  # struck in Python, between two slices
                 self.progress.interrupt()
+                if not hasattr(self, "core"):
+                    zero = np.zeros(self.problem.shape)
+                    self.core = make_core(self.problem, self.kernels, precision, zero, floor)
                 over, figures = True, self.core.figures()
             if over:
                 break
@@ -182,19 +193,23 @@ class _Descent:
             start = self.core.beta if self.problem.is_better_start(figures["dual"]) else None
         return self._solution(precision, converged, figures, solver)
 
-    def _descend(self, precision: str) -> tuple[bool, bool, Record]:
+    def _descend(self, precision: str, warm: bool) -> tuple[bool, bool, Record]:
         """Rounds until certified: (is it over, has it converged, the last figures).
 
         Not over means that this precision can do no more.
         """
         tol = self.settings.tol
-        # single precision flatters its running figures a little; who asks for many digits wants
-        # them in the scores too, whose error is of the order of the square root of the gap
-        target = tol * (0.9 if precision == "float32" else 0.1 if tol < 1e-6 else 1.0)
-        rounds_before = self.n_iter
+        # Single precision flatters its running figures a little. Who asks for many digits wants them
+        # in the scores too, whose error is of the order of the square root of the gap.
+        digits = 1e-8 if self.problem.is_smooth else 0.1
+        target = tol * (0.9 if precision == "float32" else digits if tol < 1e-6 else 1.0)
+        rounds_before, first = self.n_iter, target
         while True:
+            warm = warm and self.core.work[0] == 0
+            # a start that is good enough is left as it is
+            goal, rounds = (max(target, tol), 1) if warm else (target, self._rounds_left())
             status, records = self.core.advance(
-                target, self._rounds_left(), _SLICE, self._seconds_left()
+                goal, min(rounds, self._rounds_left()), _SLICE, self._seconds_left()
             )
             self.n_iter = rounds_before + self.core.work[0]
             stop = self._report(records, rounds_before)
@@ -212,7 +227,8 @@ class _Descent:
                 return True, figures["gap"] <= tol, figures
             # The running figures were better than the truth: single-precision kernel values, or
             # rounding in a long sum. The certificate has left exact scores to go on from.
-            if status == "stalled" or target < 0.02 * tol:
+            warm = False
+            if status == "stalled" or target < 0.02 * min(tol, first):
                 if precision == "float64":
                     self._report_one(figures, certified=True)
                 return precision == "float64", False, figures
@@ -234,7 +250,7 @@ class _Descent:
         return min(limit, max(0, self.progress.max_iter - self.n_iter))
 
     def _seconds_left(self) -> float:
-        return max(0.0, min(self.progress.remaining(), 1e18))
+        return self.kernels.seconds_left()
 
     def _report(self, records: list[Record], rounds_before: int) -> bool:
         """Report rounds; True if a budget is used up."""

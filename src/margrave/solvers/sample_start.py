@@ -1,9 +1,11 @@
-"""A start from a sample, for one-class machines with many rows.
+"""A start from a sample, where clusters cannot give one.
 
-    solve the problem on some rows;   score all rows;   beta_i = C_i for the lowest, up to the sum
+    solve the problem on some rows, each counted as often as it stands for others
+    score all rows with that model;   beta = what is optimal for these scores
 
-At the optimum the variables of the rows outside are at their bound and nearly all others are zero,
-and which rows are outside a sample tells well enough.
+For smooth losses, nearly all of whose variables stay inside their bounds, that is
+beta_i = -loss_i'(f_i). For one-class machines it is beta_i = C_i for the lowest rows, up to the sum:
+at the optimum the rows outside are at their bound and nearly all others at zero.
 """
 
 from __future__ import annotations
@@ -16,26 +18,45 @@ from margrave.models import Expansion
 from margrave.problem import Floats, Problem
 from margrave.solvers.descent import Kernels
 
-_SAMPLE = 2000
+_SMALLEST_SAMPLE, _LARGEST_SAMPLE = 2000, 5000
+_SHARE = 5  # rows per row of the sample
 _GAP = 1e-2
 _ROUNDS = 100
 
 
+def has_sample_start(problem: Problem, kernels: Kernels) -> bool:
+    """Whether a sample is worth its time."""
+    fits = problem.total > 0.0 or problem.loss.is_dense
+    return fits and problem.n_rows >= 2 * _SMALLEST_SAMPLE and problem.data.is_native
+
+
 def sample_start(problem: Problem, kernels: Kernels, precision: str, floor: float) -> Floats | None:
-    """Dual variables of the right sum; None where the rows are as few as a sample."""
+    """Dual variables near the optimum; None if the time is over."""
     n = problem.n_rows
-    if n < 2 * _SAMPLE or not problem.data.is_native:
-        return None
-    rows = np.sort(np.random.default_rng(kernels.seed).choice(n, _SAMPLE, replace=False))
+    size = min(max(n // _SHARE, _SMALLEST_SAMPLE), _LARGEST_SAMPLE)
+    rows = np.sort(np.random.default_rng(kernels.seed).choice(n, size, replace=False))
     part = problem.restrict(rows)
-    part = replace(part, total=problem.total * float(part.C.sum() / problem.C.sum()))
-    own = part.data.kernel_rows(precision, kernels.memory // 4, 1 << 20, kernels.threads)
+    ratio = float(problem.C.sum() / part.C.sum())
+    part = replace(part, C=part.C * ratio)
+    own = part.data.kernel_rows(
+        precision, kernels.memory // 4, kernels.buffer, kernels.threads, part.offset
+    )
     core = part.core(own, None, kernels.size, floor)
-    core.advance(_GAP, _ROUNDS, 1e18, 1e18)
-    model = Expansion(part.data.X, core.beta[:, None], part.data.kernel, np.zeros(1), precision)
-    scores = model.scores(problem.data.X[problem.data_rows], kernels.threads)[:, 0]
-    order = np.argsort(scores, kind="stable")
-    beta = np.zeros(n)
-    # the lowest rows in full, the last of them in part
-    beta[order] = np.diff(np.minimum(np.cumsum(problem.C[order]), problem.total), prepend=0.0)
-    return beta
+    status, _ = core.advance(_GAP, _ROUNDS, 1e18, kernels.seconds_left())
+    if core.interrupted:
+        raise KeyboardInterrupt
+    if status == "stopped":
+        return None
+    beta, bias = core.beta, float(core.figures()["intercept"])
+    if problem.intercept == "regularized":
+        bias = float(beta.sum())
+    model = Expansion(part.data.X, beta[:, None], part.data.kernel, np.zeros(1), precision)
+    f = model.scores(problem.data.X[problem.data_rows], kernels.threads)[:, 0] + bias
+    if problem.total == 0.0:
+        slope = problem.loss.core(floor).slope(problem.y, problem.C, f)
+        return -slope
+    order = np.argsort(f, kind="stable")
+    filled = np.minimum(np.cumsum(problem.C[order]), problem.total)
+    found = np.zeros(n)
+    found[order] = np.diff(filled, prepend=0.0)  # the lowest in full, the last of them in part
+    return found

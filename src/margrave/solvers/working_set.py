@@ -20,7 +20,7 @@ from margrave.solvers.active_set import ActiveSet
 from margrave.solvers.base import Settings
 from margrave.solvers.descent import Core, Kernels, descend
 from margrave.solvers.joint import joint_core
-from margrave.solvers.sample_start import sample_start
+from margrave.solvers.sample_start import has_sample_start, sample_start
 
 _MANY_ROWS = 40_000  # from here on most of the work is saved by looking at active rows only
 
@@ -66,8 +66,9 @@ def _core_of(
 ) -> Core:
     if isinstance(problem, JointProblem):
         return joint_core(problem, kernels, precision, start)
-    if start is None and problem.total > 0.0:
+    if start is None and has_sample_start(problem, kernels):
         start = sample_start(problem, kernels, precision, floor)
-    if problem.n_rows >= _MANY_ROWS and problem.data.is_native and problem.loss.is_sparse:
+    if problem.n_rows >= _MANY_ROWS and problem.data.is_native and not problem.loss.is_dense:
         return ActiveSet(problem, kernels, precision, start, floor)
-    return problem.core(kernels.rows(precision, problem.offset), start, kernels.size, floor)
+    rows, size = kernels.rows(precision, problem.offset), kernels.size_for(problem.n_rows)
+    return problem.core(rows, start, size, floor)
