@@ -199,8 +199,8 @@ class _Descent:
         Not over means that this precision can do no more.
         """
         tol = self.settings.tol
-        # Single precision flatters its running figures a little. Who asks for many digits wants them
-        # in the scores too, whose error is of the order of the square root of the gap.
+        # Single precision flatters its running figures a little. Who asks for many digits wants
+        # them in the scores too, whose error is of the order of the square root of the gap.
         digits = 1e-8 if self.problem.is_smooth else 0.1
         target = tol * (0.9 if precision == "float32" else digits if tol < 1e-6 else 1.0)
         rounds_before, first = self.n_iter, target

@@ -4,8 +4,8 @@
     score all rows with that model;   beta = what is optimal for these scores
 
 For smooth losses, nearly all of whose variables stay inside their bounds, that is
-beta_i = -loss_i'(f_i). For one-class machines it is beta_i = C_i for the lowest rows, up to the sum:
-at the optimum the rows outside are at their bound and nearly all others at zero.
+beta_i = -loss_i'(f_i). For one-class machines it is beta_i = C_i for the lowest rows, up to the
+sum: at the optimum the rows outside are at their bound and nearly all others at zero.
 """
 
 from __future__ import annotations
