@@ -3,7 +3,7 @@
 For each problem
 1. every library tries every input form once (time-limited) and keeps its fastest;
 2. the libraries take turns until each has its number of repeats, so noise of the machine hits all;
-   where a fit takes less than half a second, that is 20 for every library;
+   where its fit takes less than half a second, that is 20;
 3. medians, all single values, objectives and the machine go into one result file.
 """
 
@@ -158,17 +158,15 @@ def take_turns(
                     _measure(problem, library, form, problem.limit, settings, f"repeat {turn + 1}")
                 )
         turn += 1
-        if turn == 1 and problem.timed == "fit" and _is_short(repeats):
-            counts = {
-                library: _count(problem, library, settings, SHORT_REPEATS) for library in forms
-            }
+        if turn == 1 and problem.timed == "fit":
+            for library in [name for name in forms if _is_short(repeats[name])]:
+                counts[library] = _count(problem, library, settings, SHORT_REPEATS)
     return repeats
 
 
-def _is_short(repeats: dict[str, list[results.Entry]]) -> bool:
-    """Whether the fastest library's fit is a short one."""
-    seconds = [m["seconds"] for found in repeats.values() for m in found if "error" not in m]
-    return min(seconds, default=SHORT) < SHORT
+def _is_short(found: list[results.Entry]) -> bool:
+    """Whether a library's fit is a short one."""
+    return any(m["seconds"] < SHORT for m in found if "error" not in m)
 
 
 def _measure(
