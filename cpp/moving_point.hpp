@@ -64,7 +64,7 @@ class MovingPoint : public DualPoint<T> {
     bool worth_keeping(std::int64_t i, std::size_t block) {
         if (block == 0 && uses_[i] < 255) ++uses_[i];
         const double value = 0.2 + 0.012 * double(kernel_.source->cost());  // nanoseconds
-        return uses_[i] * value >= 2.0;
+        return uses_[i] * value >= 1.9;
     }
 
     // scores += sum of change * kernel row; rows that the cache has no room for are used as they are computed.

@@ -55,7 +55,7 @@ class Data:
         """Whether the kernel is compiled: neither a table nor a Python function."""
         return not (self.kernel.is_callable or self.kernel.is_precomputed)
 
-    @property
+    @cached_property
     def fits_float32(self) -> bool:
         """Whether single-precision tiles can hold these rows without overflow."""
         values = self.X.data if sparse.issparse(self.X) else self.X

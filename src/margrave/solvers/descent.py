@@ -140,7 +140,7 @@ class Kernels:
 
     def size_for(self, n_rows: int) -> int:
         """Variables per round of a problem: small problems rarely need all their kernel values."""
-        return self.size if self.given_size else min(self.size, max(_SMALLEST_SET, n_rows // 4))
+        return self.size if self.given_size else min(self.size, max(_SMALLEST_SET, n_rows // 8))
 
     def seconds_left(self) -> float:
         """Until the time limit, for work before the first round."""
