@@ -274,7 +274,8 @@ class _Descent:
             scores = scores - intercept
         noise = max(0.1 * self.settings.tol, 1e-9 if precision == "float64" else 1e-4)
         scale = max(abs(figures["objective"]), abs(figures["dual"]), self.problem.least_scale)
-        definite = float((beta * scores).sum()) >= -noise * scale  # else the kernel is not
+        with np.errstate(invalid="ignore"):  # a descent without end: infinite times zero
+            definite = float((beta * scores).sum()) >= -noise * scale  # else the kernel is not
         return Solution(
             beta=beta,
             intercept=intercept,
