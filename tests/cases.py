@@ -19,7 +19,7 @@ LOSSES = [
     ("margin_distribution", {"theta": 0.1, "upsilon": 0.5}),
     ("margin_distribution", {"theta": 0.3, "upsilon": 2.0}),
     ("margin_distribution", {"theta": 0.2, "upsilon": 0.0}),
-    ("huber", {"epsilon": 0.3}),
+    ("huber", {"epsilon": 0.2}),
     ("one_class", {}),
 ]
 # those whose machines keep a sum of zero; the one-class machine has tests of its own
