@@ -174,6 +174,15 @@ def test_softmax_is_scikit_learns_multinomial():
     np.testing.assert_allclose(model.predict_proba(X), reference.predict_proba(X), atol=2e-4)
 
 
+@pytest.mark.parametrize("loss", JOINT_LOSSES)
+@pytest.mark.parametrize("C", [1e-6, 1e-3])
+def test_little_weight_on_the_rows(loss, C):
+    """Free intercepts are found even where they are nearly all that the model consists of."""
+    X, y = iris3()
+    model = make(loss, C=C, gamma=0.25).fit(X[20:], y[20:])
+    assert model.converged_ and model.certify(X[20:], y[20:]) <= 1e-3
+
+
 def test_warm_start_and_budgets():
     X, y = iris3()
     for loss in JOINT_LOSSES:

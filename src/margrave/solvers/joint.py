@@ -19,6 +19,7 @@ from margrave.solvers.descent import Core, Kernels, Record
 
 _LARGEST_SET = 1024  # rows at a time: a step costs as much as their number times the classes
 _RHO = 0.5  # times the mean of the kernel's diagonal: larger ones make the rounds crawl
+_REACH = 10.0
 _MOST_UPDATES = 200
 
 
@@ -48,7 +49,8 @@ class _FreeIntercepts:
         self, problem: JointProblem, kernels: Kernels, precision: str, start: Floats | None
     ) -> None:
         self.problem = problem
-        self.rho = _RHO * max(problem.data.mean_diagonal(), 1e-12)
+        # with little weight on the rows the sums are small, and intercepts of size one far away
+        self.rho = max(_RHO * problem.data.mean_diagonal(), _REACH / float(problem.C.sum()))
         self.rows = kernels.rows(precision, self.rho, cache=False)
         self.core = _given(problem, self.rows, kernels, start)
         self.b = np.zeros(problem.n_classes)
