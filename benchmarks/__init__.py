@@ -1,1 +1,1 @@
-"""Benchmarks of margrave against other CPU kernel machines; see README.md in this folder."""
+"""Benchmarks of margrave against other kernel and linear machines on CPUs; see README.md here."""

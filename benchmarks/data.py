@@ -8,6 +8,7 @@ The environment variable MARGRAVE_DATA names a folder of ``numpy.savez`` archive
 from __future__ import annotations
 
 import os
+import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ Matrix = Any  # numpy.ndarray or scipy.sparse.csr_matrix
 Raw = dict[str, Any]  # the arrays of one archive, sparse ones put together
 
 FORMS = ("float32-dense", "float64-dense", "float32-csr", "float64-csr")
+MAPPED = "float32-mapped"  # dense rows in a file, of which memory holds what is being read
 SEED = 0  # of the shuffles; part of the definition of the problems
 
 
@@ -59,7 +61,19 @@ def convert(X: Matrix, form: str) -> Matrix:
         return sparse.csr_matrix(X, dtype=dtype)
     if sparse.issparse(X):
         X = X.toarray()
-    return np.ascontiguousarray(X, dtype=dtype)
+    X = np.ascontiguousarray(X, dtype=dtype)
+    return _mapped(X) if layout == "mapped" else X
+
+
+def _mapped(X: np.ndarray) -> np.ndarray:
+    """The same rows in a temporary file, mapped into memory. The file loses its name at once, so
+    that nothing is left behind, whatever becomes of this process."""
+    with tempfile.NamedTemporaryFile(suffix=".npy") as file:
+        np.save(file, X)
+        file.flush()
+        os.fsync(file.fileno())  # else it would be written to the disk while a fit is timed
+        rows: np.ndarray = np.load(file.name, mmap_mode="r")
+    return rows
 
 
 # --- reading -------------------------------------------------------------------------------------
@@ -98,7 +112,7 @@ def read(name: str) -> Raw:
 class _StandIn:
     """Layout of a real archive."""
 
-    features: int
+    features: int  # of text some hundreds instead of thousands
     dtype: type
     labels: tuple[int, ...] = ()  # none: a regression
     split: bool = False  # has a test part
@@ -115,6 +129,12 @@ _STAND_INS = {
     "shuttle": _StandIn(9, np.int16, tuple(range(1, 8)), split=True),
     "kddcup99_10pct": _StandIn(41, np.float32, tuple(range(23))),
     "pendigits": _StandIn(16, np.uint8, tuple(range(10)), split=True),
+    "reuters_moneyfx": _StandIn(300, np.float32, (-1, 1), split=True, is_sparse=True),
+    "news20_18k": _StandIn(300, np.int16, tuple(range(1, 21)), is_sparse=True),
+    "susy30k": _StandIn(18, np.float32, (-1, 1)),
+    "protein": _StandIn(9, np.float32),
+    "nycflights13": _StandIn(8, np.int16),
+    "flights_3m": _StandIn(7, np.int16),
 }
 
 
@@ -148,7 +168,7 @@ def _curve(layout: _StandIn, rows: int, rng: np.random.Generator) -> tuple[np.nd
     """A noisy smooth function of the features."""
     X = rng.normal(size=(rows, layout.features))
     y = np.sin(X @ rng.normal(size=layout.features)) + 0.1 * rng.normal(size=rows)
-    return X, y.astype(layout.dtype)
+    return X, (100 * y).astype(layout.dtype)  # as whole numbers for some sets
 
 
 # --- preparation: raw arrays, rows to fit, rows to score -> Data in float64 ----------------------
@@ -185,6 +205,16 @@ def train_part(raw: Raw, rows: int | None, new: int) -> Data:
     return _select(raw["X_train"], raw["y_train"], order, rows, new)
 
 
+def all_rows(raw: Raw, rows: int | None, new: int) -> Data:
+    """All rows, shuffled, as stored."""
+    return _select(raw["X"], raw["y"], _shuffle(len(raw["y"])), rows, new)
+
+
+def standardised(raw: Raw, rows: int | None, new: int) -> Data:
+    """Shuffled; features of mean 0 and deviation 1 over the rows to fit."""
+    return _standardised(all_rows(raw, rows, new))
+
+
 def both_parts(raw: Raw, rows: int | None, new: int) -> Data:
     """The official training rows (a part of them: shuffled) and test rows, as stored."""
     test = _select(raw["X_test"], raw["y_test"], np.arange(len(raw["y_test"])), new, 0)
@@ -197,6 +227,11 @@ def covtype_binary(raw: Raw, rows: int | None, new: int) -> Data:
     low, high = X.min(axis=0).astype(np.float64), X.max(axis=0).astype(np.float64)
     width = np.where(high > low, high - low, 1.0)
     return _scaled(_select(X, y, _shuffle(len(y)), rows, new), low, width)
+
+
+def covtype_standardised(raw: Raw, rows: int | None, new: int) -> Data:
+    """Class 2 against the rest; shuffled; features of mean 0 and deviation 1 in the rows to fit."""
+    return standardised({"X": raw["X"], "y": np.where(raw["y"] == 2, 1, -1)}, rows, new)
 
 
 def mnist_eight(raw: Raw, rows: int | None, new: int) -> Data:
@@ -217,7 +252,7 @@ def pendigits(raw: Raw, rows: int | None, new: int) -> Data:
 
 def regression(raw: Raw, rows: int | None, new: int) -> Data:
     """Shuffled; features and target of mean 0 and deviation 1 over the rows to fit."""
-    data = _standardised(_select(raw["X"], raw["y"], _shuffle(len(raw["y"])), rows, new))
+    data = standardised(raw, rows, new)
     mean, deviation = data.y.mean(), data.y.std()
     y_new = None if data.y_new is None else (data.y_new - mean) / deviation
     return replace(data, y=(data.y - mean) / deviation, y_new=y_new)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,17 +23,23 @@ class Cost:
     memory_peak: int  # highest resident bytes during the call
     # False: the peak may stem from before the call, so it is an upper bound.
     peak_is_exact: bool
+    # True: pages of mapped files do not count, and the peak is that of many looks at the process.
+    anonymous: bool = False
 
     @property
     def memory_beyond(self) -> int:
         return self.memory_peak - self.memory_before
 
 
-def timed(call: Callable[[], T], limit: float | None = None) -> tuple[T, Cost]:
+def timed(
+    call: Callable[[], T], limit: float | None = None, anonymous: bool = False
+) -> tuple[T, Cost]:
     """Run ``call``. After ``limit`` seconds the *process* ends with SIGALRM: compiled code cannot
-    be interrupted in any other way, and a measuring process has nothing else to lose."""
+    be interrupted in any other way, and a measuring process has nothing else to lose.
+    ``anonymous``: count the memory beyond mapped files."""
     exact = _reset_peak()
-    before = _resident("VmRSS")
+    watch = _Watch() if anonymous else None
+    before = _resident("RssAnon" if anonymous else "VmRSS")
     if limit is not None:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, limit)
@@ -40,7 +48,30 @@ def timed(call: Callable[[], T], limit: float | None = None) -> tuple[T, Cost]:
     seconds = time.perf_counter() - start
     if limit is not None:
         signal.setitimer(signal.ITIMER_REAL, 0)
-    return value, Cost(seconds, before, _resident("VmHWM"), exact)
+    peak = _resident("VmHWM") if watch is None else watch.peak()
+    return value, Cost(seconds, before, peak, exact, anonymous)
+
+
+class _Watch:
+    """The highest resident anonymous memory of this process. Linux keeps no record of it, so that
+    another process looks again and again: a thread could not while compiled code holds the lock of
+    the interpreter."""
+
+    def __init__(self) -> None:
+        script = Path(__file__).with_name("watch_memory.py")
+        self.process = subprocess.Popen(
+            [sys.executable, str(script), str(os.getpid())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # it complains if this process is ended by the limit
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.process.stdout.readline()  # it has begun
+
+    def peak(self) -> int:
+        answer, _ = self.process.communicate()
+        return int(answer)
 
 
 def _reset_peak() -> bool:

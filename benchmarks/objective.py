@@ -44,12 +44,21 @@ class Terms:
 
 
 def _svc(parameters: Parameters, rows: int) -> Terms:
-    C = parameters["C"]
+    C, intercept = parameters["C"], parameters.get("intercept", "free")
+    if parameters.get("loss") == "squared_hinge":
+        return Terms(
+            loss=lambda y, f: C * np.maximum(0.0, 1.0 - y * f) ** 2,
+            conjugate=lambda y, beta: beta**2 / (4 * C) - y * beta,
+            low=0.0,
+            high=np.inf,
+            intercept=intercept,
+        )
     return Terms(
         loss=lambda y, f: C * np.maximum(0.0, 1.0 - y * f),
         conjugate=lambda y, beta: -y * beta,
         low=0.0,
         high=C,
+        intercept=intercept,
     )
 
 
@@ -60,6 +69,7 @@ def _svr(parameters: Parameters, rows: int) -> Terms:
         conjugate=lambda y, beta: epsilon * np.abs(beta) - y * beta,
         low=-C,
         high=C,
+        intercept=parameters.get("intercept", "free"),
     )
 
 
@@ -106,7 +116,7 @@ def _margin_distribution(parameters: Parameters, rows: int) -> Terms:
         paid: np.ndarray = squares / (2 * price) - (1.0 - theta) * below + (1.0 + theta) * above
         return paid
 
-    return Terms(loss, conjugate, low=-np.inf, high=np.inf, intercept=None)
+    return Terms(loss, conjugate, low=-np.inf, high=np.inf, intercept=parameters.get("intercept"))
 
 
 TERMS: dict[str, Callable[[Parameters, int], Terms]] = {
@@ -121,7 +131,7 @@ TERMS: dict[str, Callable[[Parameters, int], Terms]] = {
 # --- what the attributes of a model say ----------------------------------------------------------
 
 
-def _dense(X: Matrix) -> np.ndarray:
+def dense(X: Matrix) -> np.ndarray:
     return np.asarray(X.toarray() if sparse.issparse(X) else X, dtype=np.float64)
 
 
@@ -131,7 +141,7 @@ def coefficients(model: Any, classes: int) -> np.ndarray:
     With more than two classes ``dual_coef_`` is in scikit-learn's layout: a support vector has a
     coefficient for each other class, and the support vectors are sorted by class.
     """
-    dual = _dense(model.dual_coef_)
+    dual = dense(model.dual_coef_)
     if classes <= 2:
         return dual.T
     ends = np.cumsum(model.n_support_)
@@ -156,7 +166,7 @@ def targets(data: Data) -> list[tuple[np.ndarray, np.ndarray]]:
 
 def width(gamma: float | str, X: Matrix) -> float:
     """The number behind gamma, which may be "scale"."""
-    return 1.0 / (X.shape[1] * _dense(X).var()) if isinstance(gamma, str) else gamma
+    return 1.0 / (X.shape[1] * dense(X).var()) if isinstance(gamma, str) else gamma
 
 
 def rbf_scores(X: Matrix, points: np.ndarray, beta: np.ndarray, gamma: float) -> np.ndarray:
@@ -167,7 +177,7 @@ def rbf_scores(X: Matrix, points: np.ndarray, beta: np.ndarray, gamma: float) ->
     scores = np.empty((X.shape[0], *beta.shape[1:]))
     step = max(1, BLOCK // max(1, len(points)))
     for start in range(0, X.shape[0], step):
-        rows = _dense(X[start : start + step])
+        rows = dense(X[start : start + step])
         values = rows @ points.T
         values *= -2.0
         values += np.einsum("ij,ij->i", rows, rows)[:, None]
@@ -187,7 +197,7 @@ def objective(model: Any, data: Data, estimator: str, parameters: Parameters) ->
     worst of the others when there are several problems."""
     columns = coefficients(model, len(data.labels))
     gamma = width(parameters["gamma"], data.X)
-    scores = rbf_scores(data.X, _dense(model.support_vectors_), columns, gamma)
+    scores = rbf_scores(data.X, dense(model.support_vectors_), columns, gamma)
     intercepts = np.ravel(model.intercept_)
     figures = []
     for number, (rows, y) in enumerate(targets(data)):
@@ -197,36 +207,54 @@ def objective(model: Any, data: Data, estimator: str, parameters: Parameters) ->
         figures.append(
             _figures(terms, y, beta[rows], scores[rows, number], float(intercepts[number]))
         )
-    return {
-        key: (sum if key in ("primal", "dual") else max)(f[key] for f in figures)
-        for key in figures[0]
-    }
+    return added(figures)
 
 
 def _figures(
     terms: Terms, y: np.ndarray, beta: np.ndarray, scores: np.ndarray, b: float
 ) -> dict[str, float]:
-    norm, sum_of_beta = float(beta @ scores), float(beta.sum())
-    regularized = terms.intercept == "regularized"
-    primal = (
-        0.5 * (norm + b**2 * regularized) + float(terms.loss(y, scores + b).sum()) + b * terms.total
-    )
-    dual = 0.5 * (norm + sum_of_beta**2 * regularized) + float(terms.conjugate(y, beta).sum())
+    norm = float(beta @ scores)
+    primal, dual = primal_value(terms, y, scores, norm, b), dual_value(terms, y, beta, norm)
+    return {"primal": primal, "dual": dual, **certificate(terms, y, beta, primal, dual)}
+
+
+def primal_value(terms: Terms, y: np.ndarray, scores: np.ndarray, norm: float, b: float) -> float:
+    """P of the scores without the intercept b; ``norm`` is |w|^2."""
+    norm += b**2 * (terms.intercept == "regularized")
+    return 0.5 * norm + float(terms.loss(y, scores + b).sum()) + b * terms.total
+
+
+def dual_value(terms: Terms, y: np.ndarray, beta: np.ndarray, norm: float) -> float:
+    """D of beta; ``norm`` is beta' K beta."""
+    norm += float(beta.sum()) ** 2 * (terms.intercept == "regularized")
+    return 0.5 * norm + float(terms.conjugate(y, beta).sum())
+
+
+def certificate(
+    terms: Terms, y: np.ndarray, beta: np.ndarray, primal: float, dual: float
+) -> dict[str, float]:
+    """The relative gap, and how far beta is from feasible: else the gap says nothing."""
     signed = np.sign(y) * beta
     outside = np.maximum(terms.low - signed, signed - terms.high)
-    off_balance = abs(sum_of_beta - terms.total) if terms.intercept == "free" else 0.0
+    off_balance = abs(float(beta.sum()) - terms.total) if terms.intercept == "free" else 0.0
     return {
-        "primal": primal,
-        "dual": dual,
         "gap": (primal + dual) / max(abs(primal), abs(dual), TINY),
         "above_C": max(0.0, float(outside.max())),
         "imbalance": off_balance / max(float(np.abs(beta).sum()), TINY),
     }
 
 
+def added(figures: list[dict[str, float]]) -> dict[str, float]:
+    """The figures of several problems as one."""
+    return {
+        key: (sum if key in ("primal", "dual") else max)(f[key] for f in figures)
+        for key in figures[0]
+    }
+
+
 def score_error(model: Any, X: Matrix, scores: np.ndarray, gamma: float, rows: int = 500) -> float:
     """Largest error of the first ``rows`` scores, relative to the largest of them; two classes."""
-    exact = rbf_scores(X[:rows], _dense(model.support_vectors_), coefficients(model, 2), gamma)
+    exact = rbf_scores(X[:rows], dense(model.support_vectors_), coefficients(model, 2), gamma)
     exact = np.ravel(exact) + np.ravel(model.intercept_)[0]
     given = np.ravel(scores)[:rows]
     return float(np.abs(given - exact).max() / max(1.0, np.abs(exact).max()))

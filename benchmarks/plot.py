@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 
 from benchmarks import results
-from benchmarks.adapters import LIBRARIES, RIVALS
+from benchmarks.adapters import LIBRARIES, RIVALS, SHORTEST
 from benchmarks.results import Results
 
 
@@ -19,7 +19,8 @@ def spread(r: Results, rival: str) -> tuple[float, float, float] | None:
     if middle is None:
         return None
     ours = [m["seconds"] for m in results.measurements(r["libraries"]["margrave"])]
-    theirs = [m["seconds"] for m in results.measurements(r["libraries"][rival])]
+    entry = r["libraries"][results.fastest(r, rival)]
+    theirs = [m["seconds"] for m in results.measurements(entry)]
     return middle, min(theirs) / max(ours), max(theirs) / min(ours)
 
 
@@ -34,15 +35,16 @@ def draw(all_results: list[Results], file: Path) -> None:
     if not shown:
         raise SystemExit("no problem has results of margrave and a rival")
     figure, axes = pyplot.subplots(figsize=(9, 1.2 + 0.8 * len(shown)), layout="constrained")
-    height = 0.8 / len(RIVALS)
-    for number, rival in enumerate(RIVALS):
+    series = [s for s in (*RIVALS, SHORTEST) if any(spread(r, s) for r in shown)]
+    height = 0.8 / len(series)
+    for number, rival in enumerate(series):
         places, middles, below, above = [], [], [], []
         for row, r in enumerate(shown):
             found = spread(r, rival)
             if found is None:
                 continue
             middle, least, most = found
-            places.append(row + (number - (len(RIVALS) - 1) / 2) * height)
+            places.append(row + (number - (len(series) - 1) / 2) * height)
             middles.append(middle)
             below.append(middle - least)
             above.append(most - middle)

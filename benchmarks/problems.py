@@ -1,72 +1,12 @@
-"""One record per benchmark problem: an estimator with its parameters on some rows of a data set.
-
-All kernels are rbf. What each estimator minimises is in `objective.py`.
-"""
+"""All benchmark problems: here those with the rbf kernel, in `linear_problems.py` the others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
 from benchmarks import data
-from benchmarks.data import FORMS, Data, Raw
-
-ALL = ("margrave", "sklearn", "intelex")
-
-
-@dataclass(frozen=True)
-class Problem:
-    """What is fitted, by whom, and what is timed."""
-
-    name: str  # of the result file and of --only
-    title: str  # in the table and the plot
-    dataset: str  # of the archive
-    prepare: Callable[[Raw, int | None, int], Data]
-    parameters: Mapping[str, Any]  # of the estimator, for every library
-    estimator: str = "SVC"  # name of the class
-    rows: int | None = None  # None: all
-    timed: str = "fit"  # or "score"
-    new_rows: int = 0  # rows to score, or held out to see how well a fit predicts
-    model: str = ""  # timed="score": the problem whose fitted models are used
-    libraries: tuple[str, ...] = ALL
-    forms: tuple[str, ...] = FORMS  # the fastest of these is found for each library
-    # Extra parameters of one library.
-    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    repeats: Mapping[str, int] = field(
-        default_factory=lambda: {"margrave": 5, "sklearn": 3, "intelex": 5}
-    )
-    limit: float = 1800.0  # seconds after which one fit is given up
-    goals: Mapping[str, float] = field(default_factory=dict)  # times faster than the rival
-    memory_goal: int | None = None  # bytes beyond the data
-
-    def load(self, generated: bool = False) -> Data:
-        raw = data.generate(self.dataset) if generated else data.read(self.dataset)
-        return self.prepare(raw, self.rows, self.new_rows)
-
-    def tiny(self) -> Problem:
-        """The same problem on few rows: checks the harness, measures nothing."""
-        return replace(self, rows=200, new_rows=min(self.new_rows, 50))
-
-    def describe(self) -> dict[str, Any]:
-        """For the result file."""
-        return {
-            "name": self.name,
-            "title": self.title,
-            "dataset": self.dataset,
-            "preparation": (self.prepare.__doc__ or self.prepare.__name__).strip(),
-            "estimator": self.estimator,
-            "kernel": "rbf",
-            **self.parameters,
-            "rows": self.rows,
-            "new_rows": self.new_rows,
-            "timed": self.timed,
-            "model": self.model,
-            "options": {library: dict(o) for library, o in self.options.items()},
-            "goals": dict(self.goals),
-            "memory_goal": self.memory_goal,
-        }
-
+from benchmarks.linear_problems import LINEAR_PROBLEMS
+from benchmarks.problem import Problem
 
 _covtype = Problem(
     name="covtype-50k",
@@ -101,114 +41,115 @@ _shuttle = Problem(
     libraries=("margrave", "sklearn"),  # scikit-learn-intelex has no such machine
 )
 
-PROBLEMS: dict[str, Problem] = {
-    problem.name: problem
-    for problem in (
-        Problem(
-            name="ijcnn1",
-            title="ijcnn1, 49,990 rows, C=32, gamma=2: fit",
-            dataset="ijcnn1",
-            prepare=data.train_part,
-            parameters={"C": 32.0, "gamma": 2.0},
-            goals={"sklearn": 8, "intelex": 2.5},
-        ),
+KERNEL_PROBLEMS: tuple[Problem, ...] = (
+    Problem(
+        name="ijcnn1",
+        title="ijcnn1, 49,990 rows, C=32, gamma=2: fit",
+        dataset="ijcnn1",
+        prepare=data.train_part,
+        parameters={"C": 32.0, "gamma": 2.0},
+        goals={"sklearn": 8, "intelex": 2.5},
+    ),
+    _covtype,
+    replace(
         _covtype,
-        replace(
-            _covtype,
-            name="covtype-50k-scores",
-            title="covtype.binary, those 50,000-row models: scores of 20,000 rows",
-            timed="score",
-            model=_covtype.name,
-            new_rows=20_000,
-            repeats={"margrave": 5, "sklearn": 3, "intelex": 5},
-            goals={"sklearn": 40, "intelex": 2},
-        ),
-        Problem(
-            name="mnist-8",
-            title="mnist 8 against the rest, 20,000 rows, C=10, gamma=0.02: fit",
-            dataset="mnist",
-            prepare=data.mnist_eight,
-            parameters={"C": 10.0, "gamma": 0.02},
-            rows=20_000,
-            goals={"sklearn": 10, "intelex": 1},
-        ),
-        Problem(
-            name="a9a",
-            title="a9a (sparse), 32,561 rows, C=1, gamma=0.05: fit",
-            dataset="a9a",
-            prepare=data.train_part,
-            parameters={"C": 1.0, "gamma": 0.05},
-            goals={"sklearn": 20, "intelex": 2.5},
-        ),
-        replace(
-            _covtype,
-            name="covtype-100k-4GiB",
-            title="covtype.binary, 100,000 rows, C=32, gamma=32, within 4 GiB: fit",
-            rows=100_000,
-            libraries=("margrave",),
-            forms=("float32-dense",),
-            options={"margrave": {"memory_limit": "4GiB"}},
-            repeats={"margrave": 1},
-            limit=3600.0,
-            goals={},
-            memory_goal=4 << 30,
-        ),
+        name="covtype-50k-scores",
+        title="covtype.binary, those 50,000-row models: scores of 20,000 rows",
+        timed="score",
+        model=_covtype.name,
+        new_rows=20_000,
+        repeats={"margrave": 5, "sklearn": 3, "intelex": 5},
+        goals={"sklearn": 40, "intelex": 2},
+    ),
+    Problem(
+        name="mnist-8",
+        title="mnist 8 against the rest, 20,000 rows, C=10, gamma=0.02: fit",
+        dataset="mnist",
+        prepare=data.mnist_eight,
+        parameters={"C": 10.0, "gamma": 0.02},
+        rows=20_000,
+        goals={"sklearn": 10, "intelex": 1},
+    ),
+    Problem(
+        name="a9a",
+        title="a9a (sparse), 32,561 rows, C=1, gamma=0.05: fit",
+        dataset="a9a",
+        prepare=data.train_part,
+        parameters={"C": 1.0, "gamma": 0.05},
+        goals={"sklearn": 20, "intelex": 2.5},
+    ),
+    replace(
+        _covtype,
+        name="covtype-100k-4GiB",
+        title="covtype.binary, 100,000 rows, C=32, gamma=32, within 4 GiB: fit",
+        rows=100_000,
+        libraries=("margrave",),
+        forms=("float32-dense",),
+        options={"margrave": {"memory_limit": "4GiB"}},
+        repeats={"margrave": 1},
+        limit=3600.0,
+        goals={},
+        memory_goal=4 << 30,
+    ),
+    _cadata,
+    replace(
         _cadata,
-        replace(
-            _cadata,
-            name="svr-kin40k",
-            title="kin40k (SVR), 32,000 rows, C=10, epsilon=0.1, gamma=1/8: fit",
-            dataset="kin40k",
-            rows=32_000,
-            new_rows=8_000,
-        ),
+        name="svr-kin40k",
+        title="kin40k (SVR), 32,000 rows, C=10, epsilon=0.1, gamma=1/8: fit",
+        dataset="kin40k",
+        rows=32_000,
+        new_rows=8_000,
+    ),
+    _shuttle,
+    replace(
         _shuttle,
-        replace(
-            _shuttle,
-            name="one-class-kddcup99",
-            title="kddcup99 (one class), 50,000 rows, nu=0.05: fit",
-            dataset="kddcup99_10pct",
-            rows=50_000,
-        ),
-        Problem(
-            name="mnist-10",
-            title="mnist, 10 classes one-vs-one, 20,000 rows, C=10, gamma=0.02: fit",
-            dataset="mnist",
-            prepare=data.mnist_digits,
-            parameters={"C": 10.0, "gamma": 0.02},
-            rows=20_000,
-            new_rows=10_000,
-        ),
-        Problem(
-            name="pendigits",
-            title="pendigits, 10 classes one-vs-one, 7,494 rows, C=10, gamma=1: fit",
-            dataset="pendigits",
-            prepare=data.pendigits,
-            parameters={"C": 10.0, "gamma": 1.0},
-            new_rows=3_498,
-        ),
-        Problem(
-            name="odm-ijcnn1",
-            title="ijcnn1 (ODM), 49,990 rows, lam=100, upsilon=0.5, theta=0.1, gamma=2: fit",
-            dataset="ijcnn1",
-            prepare=data.train_part,
-            estimator="ODMClassifier",
-            parameters={"lam": 100.0, "upsilon": 0.5, "theta": 0.1, "gamma": 2.0},
-            libraries=("margrave", "margrave-cd", "margrave-newton"),
-            repeats={"margrave": 5, "margrave-cd": 3, "margrave-newton": 3},
-        ),
-        Problem(
-            name="klr-ijcnn1",
-            title="ijcnn1 (kernel logistic regression), 20,000 rows, C=1, gamma=2: fit",
-            dataset="ijcnn1",
-            prepare=data.both_parts,
-            estimator="KernelLogisticRegression",
-            # Coordinate descent cannot keep the sum that a free intercept asks for.
-            parameters={"C": 1.0, "gamma": 2.0, "intercept": "regularized"},
-            rows=20_000,
-            new_rows=91_701,
-            libraries=("margrave", "margrave-cd", "nystroem"),
-            repeats={"margrave": 5, "margrave-cd": 3, "nystroem": 5},
-        ),
-    )
+        name="one-class-kddcup99",
+        title="kddcup99 (one class), 50,000 rows, nu=0.05: fit",
+        dataset="kddcup99_10pct",
+        rows=50_000,
+    ),
+    Problem(
+        name="mnist-10",
+        title="mnist, 10 classes one-vs-one, 20,000 rows, C=10, gamma=0.02: fit",
+        dataset="mnist",
+        prepare=data.mnist_digits,
+        parameters={"C": 10.0, "gamma": 0.02},
+        rows=20_000,
+        new_rows=10_000,
+    ),
+    Problem(
+        name="pendigits",
+        title="pendigits, 10 classes one-vs-one, 7,494 rows, C=10, gamma=1: fit",
+        dataset="pendigits",
+        prepare=data.pendigits,
+        parameters={"C": 10.0, "gamma": 1.0},
+        new_rows=3_498,
+    ),
+    Problem(
+        name="odm-ijcnn1",
+        title="ijcnn1 (ODM), 49,990 rows, lam=100, upsilon=0.5, theta=0.1, gamma=2: fit",
+        dataset="ijcnn1",
+        prepare=data.train_part,
+        estimator="ODMClassifier",
+        parameters={"lam": 100.0, "upsilon": 0.5, "theta": 0.1, "gamma": 2.0},
+        libraries=("margrave", "margrave-cd", "margrave-newton"),
+        repeats={"margrave": 5, "margrave-cd": 3, "margrave-newton": 3},
+    ),
+    Problem(
+        name="klr-ijcnn1",
+        title="ijcnn1 (kernel logistic regression), 20,000 rows, C=1, gamma=2: fit",
+        dataset="ijcnn1",
+        prepare=data.both_parts,
+        estimator="KernelLogisticRegression",
+        # Coordinate descent cannot keep the sum that a free intercept asks for.
+        parameters={"C": 1.0, "gamma": 2.0, "intercept": "regularized"},
+        rows=20_000,
+        new_rows=91_701,
+        libraries=("margrave", "margrave-cd", "nystroem"),
+        repeats={"margrave": 5, "margrave-cd": 3, "nystroem": 5},
+    ),
+)
+
+PROBLEMS: dict[str, Problem] = {
+    problem.name: problem for problem in (*KERNEL_PROBLEMS, *LINEAR_PROBLEMS)
 }

@@ -10,14 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import results
-from benchmarks.adapters import LIBRARIES, RIVALS
+from benchmarks.adapters import LIBRARIES, RIVALS, SHORTEST
 from benchmarks.problems import PROBLEMS
 from benchmarks.results import Entry, Results
 
 
 def table(all_results: list[Results]) -> str:
     """Comparisons with other libraries, with other ways to a similar end, problems of margrave
-    alone, then the conditions and the concerns."""
+    alone, first of kernel machines and then of linear ones; then the conditions and the concerns.
+    """
     if not all_results:
         return "No results: run `make bench`."
     parts = [make(shown) for make, shown in _tables(all_results) if shown]
@@ -33,10 +34,26 @@ def _tables(
 ) -> list[tuple[Callable[[list[Results]], str], list[Results]]]:
     """Which problems are shown how, by who was measured on them."""
     alone = [r for r in all_results if set(r["libraries"]) == {"margrave"}]
-    compared = [r for r in all_results if set(r["libraries"]) & set(RIVALS)]
-    ways = [r for r in all_results if set(r["libraries"]) - {"margrave", *RIVALS}]
+    compared = [r for r in all_results if any(_stands_for(n) in RIVALS for n in r["libraries"])]
+    ways = [r for r in all_results if set(r["libraries"]) - {"margrave", *RIVALS, SHORTEST}]
     predicted = [r for r in compared if any(map(results.held_out, r["libraries"].values()))]
-    return [(_compared, compared), (_held_out, predicted), (_ways, ways), (_alone, alone)]
+    return [
+        (_compared, _with_kernel("rbf", compared)),
+        (_held_out, predicted),
+        (_ways, _with_kernel("rbf", ways)),
+        (_alone, _with_kernel("rbf", alone)),
+        (_linear, _with_kernel("linear", compared)),
+        (_linear_ways, _with_kernel("linear", ways)),
+        (_linear_alone, _with_kernel("linear", alone)),
+    ]
+
+
+def _with_kernel(kernel: str, all_results: list[Results]) -> list[Results]:
+    return [r for r in all_results if r["problem"]["kernel"] == kernel]
+
+
+def _stands_for(library: str) -> str:
+    return LIBRARIES[library].one_of or library
 
 
 def _compared(all_results: list[Results]) -> str:
@@ -108,6 +125,81 @@ def _alone(all_results: list[Results]) -> str:
     return _markdown(head, rows)
 
 
+def _linear(all_results: list[Results]) -> str:
+    """scikit-learn by default, by its best solver where there are several, and LIBLINEAR cut short
+    as soon as it is near the optimum."""
+    head = ["problem", "margrave", "scikit-learn", "its shortest run within 1e-3"]
+    head += ["faster than scikit-learn", "faster than its shortest run"]
+    rows = [
+        [
+            r["problem"]["title"],
+            _seconds(r["libraries"].get("margrave")),
+            _seconds_of_fastest(r, "sklearn"),
+            _seconds_cut_short(r["libraries"].get(SHORTEST)),
+            _ratio(r, "sklearn"),
+            _ratio(r, SHORTEST),
+        ]
+        for r in all_results
+    ]
+    return _markdown(head, rows)
+
+
+def _seconds_of_fastest(r: Results, rival: str) -> str:
+    name = results.fastest(r, rival)
+    solver = LIBRARIES[name].options.get("solver")
+    text = _seconds(r["libraries"].get(name))
+    return f"{text}, solver={solver}" if solver else text
+
+
+def _seconds_cut_short(entry: Entry | None) -> str:
+    if entry is None or results.has_failed(entry):
+        return "-"
+    if not results.measurements(entry):
+        return "no run came so near"
+    return f"{_seconds(entry)}, max_iter={results.typical(entry)['extras']['max_iter']}"
+
+
+def _linear_ways(all_results: list[Results]) -> str:
+    """A row for each solver. One that ended before its tolerance would have needed more time."""
+    head = ["problem", "way", "time", "passes over the data", "gap", "margrave is faster"]
+    rows = []
+    for r in all_results:
+        for name in PROBLEMS[r["problem"]["name"]].libraries:
+            entry = r["libraries"].get(name, results.entry([], []))
+            more = "more than " if results.fell_short(entry) else ""
+            rows.append(
+                [
+                    r["problem"]["title"],
+                    LIBRARIES[name].title,
+                    _seconds(entry),
+                    _number(results.passes(entry), ".1f"),
+                    _number(results.gap(entry), ".1e"),
+                    "" if name == "margrave" else more + _ratio(r, name),
+                ]
+            )
+    return _markdown(head, rows)
+
+
+def _linear_alone(all_results: list[Results]) -> str:
+    head = ["problem", "time", "passes over the data", "gap", "memory beyond the data"]
+    rows = []
+    for r in all_results:
+        entry = r["libraries"]["margrave"]
+        if not results.measurements(entry):
+            continue
+        m = results.typical(entry)
+        rows.append(
+            [
+                r["problem"]["title"],
+                _seconds(entry),
+                _number(results.passes(entry), ".1f"),
+                _number(results.gap(entry), ".1e"),
+                f"{m['memory_beyond_data'] / 2**30:.2f} GiB",
+            ]
+        )
+    return _markdown(head, rows)
+
+
 def _conditions(all_results: list[Results]) -> str:
     """Machine, versions and dates; several lines when the files are not of one run."""
     machines = {
@@ -144,7 +236,9 @@ def _number(value: float | None, form: str) -> str:
 
 def _ratio(r: Results, rival: str) -> str:
     value = results.ratio(r, rival)
-    return "-" if value is None else f"{value:.1f}x"
+    if value is None:
+        return "-"
+    return f"{value:.1f}x" if value >= 0.95 else f"{value:.2g}x"
 
 
 def _markdown(head: list[str], rows: list[list[str]]) -> str:
@@ -157,6 +251,10 @@ def goals(all_results: list[Results]) -> str:
         f"{'reached' if reached else 'MISSED ':8} {r['problem']['name']}: {text}"
         for r in all_results
         for text, reached in results.goals(r)
+    ]
+    lines += [
+        f"{'reached' if reached else 'MISSED ':8} {text}"
+        for text, reached in results.goals_of_several(all_results)
     ]
     return "\n".join(lines)
 

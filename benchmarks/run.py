@@ -2,6 +2,7 @@
 
 For each problem
 1. every library tries every input form once (time-limited) and keeps its fastest;
+   LIBLINEAR besides tries how few iterations lead near the optimum;
 2. the libraries take turns until each has its number of repeats, so noise of the machine hits all;
    where its fit takes less than half a second, that is 20;
 3. medians, all single values, objectives and the machine go into one result file.
@@ -21,11 +22,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import report, results
-from benchmarks.adapters import LIBRARIES, is_installed
+from benchmarks import report, results, shortest
+from benchmarks.adapters import LIBRARIES, SHORTEST, is_installed
 from benchmarks.data import FORMS, folder
 from benchmarks.measure import machine
-from benchmarks.problems import PROBLEMS, Problem
+from benchmarks.problem import Problem
+from benchmarks.problems import PROBLEMS
 from benchmarks.worker import Task
 
 ROOT = Path(__file__).parent.parent
@@ -53,7 +55,7 @@ class Settings:
 
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
-    names = options.only or list(PROBLEMS)
+    names = options.only or [p.name for p in PROBLEMS.values() if p.kernel in options.kernel]
     missing = [
         LIBRARIES[name].title
         for name in options.libraries
@@ -86,7 +88,7 @@ def main(arguments: list[str] | None = None) -> int:
             if output is not None:
                 _say(f"  written to {results.write(found, output)}")
     print(report.table(all_results))
-    failed = any(not results.measurements(e) for r in all_results for e in r["libraries"].values())
+    failed = any(results.has_failed(e) for r in all_results for e in r["libraries"].values())
     return int(failed)
 
 
@@ -98,15 +100,23 @@ def run_problem(problem: Problem, settings: Settings) -> results.Results:
     for library in [name for name in libraries if name in settings.reuse]:
         entries[library] = _reused(problem, library, settings)
     measured = [name for name in libraries if name not in settings.reuse]
+    whole = [name for name in measured if name != SHORTEST]
     forms = _forms(problem, settings)
     trials: dict[str, list[results.Entry]] = {name: [] for name in measured}
-    chosen: dict[str, str | None] = dict.fromkeys(measured, forms[0])
-    if len(forms) > 1:
-        trials = try_forms(problem, measured, forms, settings)
-        chosen = {name: _fastest(trials[name]) for name in measured}
-    repeats = take_turns(problem, chosen, settings)
+    chosen: dict[str, str | None] = dict.fromkeys(whole, forms[0])
+    if len(forms) > 1 or SHORTEST in measured:
+        trials |= try_forms(problem, whole, forms, settings)
+        chosen = {name: _fastest(trials[name]) for name in whole}
+    options: dict[str, dict[str, int]] = {}
+    if SHORTEST in measured:
+        form = chosen.get("sklearn") or entries.get("sklearn", {}).get("form") or forms[0]
+        trials[SHORTEST] = _cut_short(problem, form, trials, entries, settings)
+        max_iter = shortest.near(trials[SHORTEST])
+        if max_iter is not None:
+            chosen[SHORTEST], options[SHORTEST] = form, {"max_iter": max_iter}
+    repeats = take_turns(problem, chosen, settings, options)
     for library in measured:
-        entries[library] = results.entry(trials[library], repeats[library])
+        entries[library] = results.entry(trials[library], repeats.get(library, []))
     entries = {name: entries[name] for name in libraries}
     return {
         "problem": problem.describe(),
@@ -135,16 +145,43 @@ def try_forms(
             limit = problem.limit
             if best:
                 limit = min(limit, max(PATIENCE * min(best), LEAST_LIMIT))
+            # The objectives of linear machines cost little, and `shortest` needs them.
+            checked = problem.kernel == "linear"
             trials[library].append(
-                _measure(problem, library, form, limit, settings, "try", checked=False)
+                _measure(problem, library, form, limit, settings, "try", checked=checked)
             )
     return trials
 
 
+def _cut_short(
+    problem: Problem,
+    form: str,
+    trials: dict[str, list[results.Entry]],
+    reused: dict[str, results.Entry],
+    settings: Settings,
+) -> list[results.Entry]:
+    """Runs of LIBLINEAR with few iterations, up to one that is near the optimum."""
+
+    def measure(max_iter: int) -> results.Entry:
+        label, options = f"max_iter={max_iter}", {"max_iter": max_iter}
+        return _measure(problem, SHORTEST, form, problem.limit, settings, label, options=options)
+
+    def known(library: str) -> list[results.Entry]:
+        found = trials.get(library, []) + reused.get(library, {}).get("repeats", [])
+        return [m for m in found if "error" not in m]
+
+    default = next((m for m in known("sklearn") if m["form"] == form), None)
+    return shortest.search(measure, default, known("margrave"))
+
+
 def take_turns(
-    problem: Problem, forms: dict[str, str | None], settings: Settings
+    problem: Problem,
+    forms: dict[str, str | None],
+    settings: Settings,
+    options: dict[str, dict[str, int]],
 ) -> dict[str, list[results.Entry]]:
-    """The reported repeats, in the fastest form of each library; round by round."""
+    """The reported repeats, in the fastest form of each library; round by round. A library may have
+    further parameters (``options``)."""
     repeats: dict[str, list[results.Entry]] = {library: [] for library in forms}
     counts = {library: _count(problem, library, settings) for library in forms}
     turn = 0
@@ -154,8 +191,9 @@ def take_turns(
         for library in order[shift:] + order[:shift]:
             form = forms[library]
             if form is not None and turn < counts[library]:
+                label, more = f"repeat {turn + 1}", options.get(library)
                 repeats[library].append(
-                    _measure(problem, library, form, problem.limit, settings, f"repeat {turn + 1}")
+                    _measure(problem, library, form, problem.limit, settings, label, options=more)
                 )
         turn += 1
         if turn == 1 and problem.timed == "fit":
@@ -177,14 +215,19 @@ def _measure(
     settings: Settings,
     label: str,
     checked: bool = True,
+    options: dict[str, int] | None = None,
 ) -> results.Entry:
     """One measurement in a fresh process."""
+    kept = any(
+        problem.name in (other.name, other.model) for other in PROBLEMS.values() if other.model
+    )
     task = Task(
         problem=problem.name,
         library=library,
         form=form,
         limit=limit,
-        model_file=str(_model_file(problem, library, form, settings)),
+        model_file=str(_model_file(problem, library, form, settings)) if kept else None,
+        options=options or {},
         checked=checked,
         tiny=settings.tiny,
         generated=settings.generated,
@@ -208,7 +251,7 @@ def _measure(
         else:
             text = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
         answer = {"form": form, "error": text}
-    _say(f"  {label:9} {LIBRARIES[library].title:{WIDEST}} {form:14} {text}")
+    _say(f"  {label:13} {LIBRARIES[library].title:{WIDEST}} {form:14} {text}")
     return answer
 
 
@@ -250,7 +293,7 @@ def _reused(problem: Problem, library: str, settings: Settings) -> results.Entry
     entry: results.Entry = old["libraries"][library]
     entry["from_run"] = entry["from_run"] or old["run"]["started"]
     entry["from_machine"] = entry.get("from_machine") or old["machine"]
-    _say(f"  reused    {LIBRARIES[library].title:{WIDEST}} of {entry['from_run']}")
+    _say(f"  reused        {LIBRARIES[library].title:{WIDEST}} of {entry['from_run']}")
     return entry
 
 
@@ -274,6 +317,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add: Any = parser.add_argument
     add("--only", action="append", choices=list(PROBLEMS), help="this problem (may be repeated)")
+    add(
+        "--kernel",
+        nargs="+",
+        choices=("rbf", "linear"),
+        default=["rbf", "linear"],
+        help="all problems with this kernel",
+    )
     add("--libraries", nargs="+", choices=list(LIBRARIES), default=list(LIBRARIES))
     add("--forms", nargs="+", choices=FORMS, default=list(FORMS), help="input forms to try")
     add("--repeat", action="append", default=[], metavar="N|LIBRARY=N", help="number of repeats")

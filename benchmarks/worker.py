@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import pickle
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,10 @@ import numpy as np
 from benchmarks import held_out
 from benchmarks.adapters import Result, adapter, fit, score
 from benchmarks.data import Data
+from benchmarks.linear_objective import linear_objective
 from benchmarks.objective import objective, score_error
-from benchmarks.problems import PROBLEMS, Problem
+from benchmarks.problem import Problem
+from benchmarks.problems import PROBLEMS
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class Task:
     form: str
     limit: float | None = None  # seconds of the timed part; beyond it the process is ended
     model_file: str | None = None  # where the fitted model is kept for a problem that scores
+    options: dict[str, Any] = field(default_factory=dict)  # further parameters of the estimator
     checked: bool = True  # whether objective and predictions are checked after the timed part
     tiny: bool = False
     generated: bool = False
@@ -43,7 +46,7 @@ def measure(task: Task) -> dict[str, Any]:
     # A first fit of a few rows loads what is loaded lazily and starts the threads.
     first = fit(task.library, problem, data.head(), task.form)
     if problem.timed == "fit":
-        result = fit(task.library, problem, data, task.form, task.limit)
+        result = fit(task.library, problem, data, task.form, task.limit, task.options)
         model = result.value
         _keep(model, task.model_file)
         checks = _checks_of_fit(problem, model, data, task.form) if task.checked else {}
@@ -67,7 +70,9 @@ def measure(task: Task) -> dict[str, Any]:
 
 def _checks_of_fit(problem: Problem, model: Any, data: Data, form: str) -> dict[str, Any]:
     checks: dict[str, Any] = {}
-    if hasattr(model, "dual_coef_"):  # else it is another kind of model, without this objective
+    if problem.kernel == "linear":
+        checks |= linear_objective(model, data, problem.estimator, problem.parameters)
+    elif hasattr(model, "dual_coef_"):  # else it is another kind of model, without this objective
         checks |= objective(model, data, problem.estimator, problem.parameters)
     if data.X_new is not None:
         checks["held_out"] = held_out.figure(model, data.in_form(form), problem.estimator)

@@ -139,6 +139,7 @@ NB_MODULE(_core, m) {
             return l.map([](const auto& loss, double a, double b, double c, double d) { return loss.gap(a, b, c, d); }, y, C, beta, f); },
             nb::arg("y"), nb::arg("C"), nb::arg("beta"), nb::arg("f"));
     bind_solvers(m);
+    bind_linear(m);
     m.attr("KERNELS") = table(Kernels{});
     m.attr("LOSSES") = table(Losses{});
     m.def("isa_levels", [] {

@@ -99,5 +99,6 @@ struct PyLoss {
 };
 
 void bind_solvers(nb::module_& m);
+void bind_linear(nb::module_& m);
 
 }  // namespace margrave

@@ -10,12 +10,13 @@
 
 #include "kernel_rows.hpp"
 #include "loss.hpp"
+#include "root.hpp"
 
 namespace margrave {
 
 struct Round {
     std::int64_t round = 0, support = 0, steps = 0, kernel_values = 0;
-    double primal = 0, dual = 0, gap = 0, violation = 0, bias = 0;
+    double primal = 0, dual = 0, gap = 0, violation = 0, bias = 0, passes = 0;
     std::chrono::steady_clock::time_point when{};
 };
 
@@ -319,18 +320,8 @@ class DualPoint {
             return total;
         };
         const double spread = std::fabs(top_ - bottom_), from = bias_;
-        double width = L::quadratic && std::isfinite(spread) ? std::max(1e-3, spread) : 1.0;
-        double low = from - width, high = from + width, at_low = slope(low), at_high = slope(high);
-        for (int t = 0; t < 60 && at_low > 0; ++t) low -= width *= 2, at_low = slope(low);
-        for (int t = 0; t < 60 && at_high < 0; ++t) high += width *= 2, at_high = slope(high);
-        for (int t = 0; t < 100 && high - low > 1e-15 * std::max(std::fabs(high), std::fabs(low)); ++t) {
-            double b = (low + high) / 2;
-            if (!L::quadratic && t % 2 == 0 && at_high > at_low) b = std::clamp(low - at_low * (high - low) / (at_high - at_low), low, high);
-            const double at = slope(b);
-            if (at == 0) low = high = b;
-            else if (at > 0) high = b, at_high = at;
-            else low = b, at_low = at;
-        }
+        const double width = L::quadratic && std::isfinite(spread) ? std::max(1e-3, spread) : 1.0;
+        const auto [low, high] = root_bracket(slope, from, width, !L::quadratic);
         double best = kInfinity, chosen = from;
         for (double b : {from, low, high}) {
             bias_ = b;

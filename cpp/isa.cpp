@@ -1,6 +1,7 @@
 // Compiled once per instruction set with MARGRAVE_ISA naming it; see CMakeLists.txt.
 #include "isa.hpp"
 #include "inner.hpp"
+#include "row_operations.hpp"
 #include "tile.hpp"
 
 #define MARGRAVE_TEXT_(x) #x
@@ -27,7 +28,7 @@ bool usable() {
 
 inline namespace MARGRAVE_ISA {
 extern const Isa isa;
-const Isa isa = {MARGRAVE_TEXT(MARGRAVE_ISA), usable,
+const Isa isa = {MARGRAVE_TEXT(MARGRAVE_ISA), usable, row_operations,
                  {square<float>, tile<float>, apply<float>, combine<float>, solve_inner<float>},
                  {square<double>, tile<double>, apply<double>, combine<double>, solve_inner<double>}};
 }  // namespace MARGRAVE_ISA

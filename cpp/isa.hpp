@@ -1,9 +1,11 @@
-// What is compiled once per instruction set and chosen at run time: kernel tiles, the sums over cached rows, the inner solver.
+// What is compiled once per instruction set and chosen at run time: kernel tiles, the sums over cached rows, the inner solver,
+// products with rows.
 #pragma once
 #include <cstdint>
 
 #include "kernel.hpp"
 #include "loss.hpp"
+#include "row_view.hpp"
 
 namespace margrave {
 
@@ -64,9 +66,16 @@ struct Operations {
     std::int64_t (*solve)(const LossParams&, bool pairs, Inner<T>&);
 };
 
+// Products with one row x of a linear model; which functions these are depends on how the rows lie in memory.
+struct RowOperations {
+    double (*dot)(const Rows&, std::int64_t row, const double* w);            // x'w
+    void (*add)(const Rows&, std::int64_t row, double factor, double* w);  // w += factor x
+};
+
 struct Isa {
     const char* name;
     bool (*usable)();
+    RowOperations (*row_operations)(const Rows&);
     Operations<float> f32;
     Operations<double> f64;
     template <class T>

@@ -373,20 +373,26 @@ MARGRAVE_INLINE double line_minimum(const L& loss, double slope, double curvatur
     }
 }
 
-// The exact minimiser over one variable with the score f and the kernel value k with itself.
+// The exact minimiser over one variable with the score f and the kernel value k with itself, that is of
+//     k/2 (b - beta)^2 + f (b - beta) + h(b)    over lo <= b <= hi.
+// A parabola on each side of zero: its minimum on the side of beta if that is where it lies, else the one on the other side,
+// else the corner between them.
 template <class L>
 MARGRAVE_INLINE double one_step(const L& loss, double y, double C, double beta, double f, double k) {
     if constexpr (!L::quadratic) {
         return loss.step(y, C, beta, f, k);
     } else {
         const double lo = loss.lo(y, C), hi = loss.hi(y, C);
-        const double up = beta < hi ? -f - loss.right(y, C, beta) : -1, down = beta > lo ? f + loss.left(y, C, beta) : -1;
-        if (up <= 0 && down <= 0) return beta;
-        const int direction = up >= down ? 1 : -1;
-        const Mover movers[] = {{y, C, beta, direction}};
-        const double limit = direction > 0 ? hi - beta : beta - lo;
-        const double s = line_minimum(loss, direction > 0 ? -up : -down, k, limit, movers);
-        return s < limit ? beta + direction * s : direction > 0 ? hi : lo;
+        const auto inside = [&](double b) { return b < lo ? lo : b > hi ? hi : b; };
+        const auto step = [&](double slope, double from, bool positive) {
+            return slope == 0 ? from : from - slope / (k + loss.curvature(y, C, positive));
+        };
+        if (beta != 0) {
+            const double b = step(f + loss.right(y, C, beta), beta, beta > 0);
+            if (b != 0 && (b > 0) == (beta > 0)) return inside(b);
+        }
+        const double at_zero = f - k * beta, right = at_zero + loss.right(y, C, 0.0), left = at_zero + loss.left(y, C, 0.0);
+        return inside(right < 0 ? step(right, 0.0, true) : left > 0 ? step(left, 0.0, false) : 0.0);
     }
 }
 

@@ -89,4 +89,24 @@ def _margin_distribution():
         )
 
 
-RECORDS = [*_dual(), *_margin_distribution()]
+def _augmentation():
+    """Hinge and eps-insensitive machines with C = 2/lam and, if linear, a constant feature."""
+    for r in json.loads((GOLDEN / "augmentation.json").read_text()):
+        if r["task"] == "mlt":
+            continue
+        linear = r["kern"] == "linear+1"
+        yield Record(
+            "moons200" if r["data"] == "moons" else r["data"],
+            "linear" if linear else "rbf",
+            {} if linear else {"gamma": float(r["kern"].split("=")[1])},
+            "hinge" if r["task"] == "cls" else "epsilon_insensitive",
+            {} if r["task"] == "cls" else {"epsilon": r["eps"]},
+            "regularized" if linear else None,
+            2.0 / r["lam"],
+            r["J"] / r["lam"],
+            tuple(r["rows"]),
+            np.array(r["f"]),
+        )
+
+
+RECORDS = [*_dual(), *_margin_distribution(), *_augmentation()]

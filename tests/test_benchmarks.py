@@ -7,18 +7,24 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy.special import expit
-from sklearn.svm import SVC, SVR, OneClassSVM
+from sklearn.linear_model import LogisticRegression
+from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR, OneClassSVM
+from sklearn.utils._param_validation import InvalidParameterError
 
-from benchmarks import data, plot, report, results, run
-from benchmarks.adapters import LIBRARIES, adapter, is_installed
-from benchmarks.adapters.margrave_ import kernel_values
-from benchmarks.data import FORMS, Data
+import margrave
+from benchmarks import data, plot, report, results, run, shortest
+from benchmarks.adapters import LIBRARIES, SHORTEST, adapter, is_installed
+from benchmarks.adapters.margrave_ import kernel_values, passes
+from benchmarks.data import FORMS, MAPPED, Data
+from benchmarks.linear_objective import linear_objective
+from benchmarks.measure import timed
 from benchmarks.objective import TERMS, objective, score_error
 from benchmarks.problems import PROBLEMS
 from benchmarks.worker import Task, measure
@@ -60,11 +66,14 @@ def test_problems_are_prepared(name: str) -> None:
         assert list(loaded.labels) == [1]
     elif problem.name in ("mnist-10", "pendigits"):
         assert list(loaded.labels) == list(range(10))
+    elif problem.dataset == "news20_18k":
+        assert list(loaded.labels) == list(range(1, 21))
     else:
         assert list(loaded.labels) == [-1, 1]
-    if problem.estimator in ("SVR", "OneClassSVM"):
+    linear_tables = problem.kernel == "linear" and problem.dataset in ("covtype", "susy30k")
+    if problem.estimator in ("SVR", "OneClassSVM") or linear_tables:
         np.testing.assert_allclose(loaded.X.std(axis=0), 1)
-    if problem.dataset in ("covtype", "mnist"):
+    elif problem.dataset in ("covtype", "mnist"):
         assert loaded.X.min() >= 0 and loaded.X.max() <= 1
 
 
@@ -94,6 +103,29 @@ def test_forms_hold_the_same_rows(form: str) -> None:
     converted = data.convert(X, form)
     assert f"{converted.dtype}-{'csr' if hasattr(converted, 'indptr') else 'dense'}" == form
     np.testing.assert_array_equal(data.convert(converted, "float64-dense"), X.toarray())
+
+
+def test_mapped_rows_leave_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    X = PROBLEMS["linear-svr-flights-3m"].tiny().load(True).X
+    mapped = data.convert(X, MAPPED)
+    assert isinstance(mapped, np.memmap) and mapped.dtype == np.float32
+    np.testing.assert_array_equal(mapped, X.astype(np.float32))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_mapped_rows_do_not_count_as_memory() -> None:
+    mapped = data.convert(np.ones((1 << 20, 8)), MAPPED)  # 32 MiB
+    _, cost = timed(lambda: mapped.sum(), anonymous=True)
+    assert cost.anonymous and cost.memory_beyond < 16 << 20
+
+    def hold() -> None:
+        held = np.ones(8 << 20)  # 64 MiB, and freed again
+        time.sleep(0.5)  # the watching process may have to wait for a core
+        del held
+
+    _, cost = timed(hold, anonymous=True)
+    assert cost.memory_beyond > 48 << 20
 
 
 def test_archives_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,18 +230,118 @@ def test_objectives_of_pairs_of_classes_are_added() -> None:
         assert found[key] == pytest.approx(sum(p[key] for p in pairs), rel=1e-6)
 
 
-@pytest.mark.parametrize(("name", "library"), MEASURED)
-def test_every_problem_is_measured(name: str, library: str) -> None:
+def linear_problem(labels: int = 2) -> tuple[Data, np.ndarray]:
+    """Noisy classes (two of them: -1 and 1) and noisy numbers over the same few rows."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(80, 4))
+    scores = X @ rng.normal(size=(4, labels)) + rng.normal(size=(80, labels))
+    y = scores.argmax(axis=1)
+    return Data(X, 2 * y - 1 if labels == 2 else y), scores[:, 0]
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_linear_objective_against_a_plain_formula(loss: str) -> None:
+    fit, _ = linear_problem()
+    model = LinearSVC(C=3.0, loss=loss, max_iter=100_000).fit(fit.X, fit.y)
+    short = np.maximum(0, 1 - fit.y * model.decision_function(fit.X))
+    paid = (short**2 if loss == "squared_hinge" else short).sum()
+    plain = (model.coef_**2).sum() / 2 + model.intercept_[0] ** 2 / 2 + 3 * paid
+    parameters = {"C": 3.0, "loss": loss, "intercept": "regularized"}
+    assert linear_objective(model, fit, "SVC", parameters) == {"primal": pytest.approx(plain)}
+
+    numbers = Data(fit.X, linear_problem()[1])
+    parameters = {"C": 3.0, "epsilon": 0.2, "intercept": "regularized"}
+    regression = LinearSVR(C=3.0, epsilon=0.2, max_iter=100_000).fit(numbers.X, numbers.y)
+    outside = np.maximum(0, np.abs(numbers.y - regression.predict(fit.X)) - 0.2).sum()
+    plain = (regression.coef_**2).sum() / 2 + regression.intercept_[0] ** 2 / 2 + 3 * outside
+    found = linear_objective(regression, numbers, "SVR", parameters)
+    assert found == {"primal": pytest.approx(plain)}
+
+    logistic = LogisticRegression(C=3.0).fit(fit.X, fit.y)
+    chances = expit(fit.y * logistic.decision_function(fit.X))
+    plain = (logistic.coef_**2).sum() / 2 - 3 * np.log(chances).sum()
+    parameters = {"C": 3.0, "intercept": "free"}
+    found = linear_objective(logistic, fit, "KernelLogisticRegression", parameters)
+    assert found == {"primal": pytest.approx(plain)}
+
+
+LINEAR_MACHINES = [
+    ("SVC", {"C": 3.0, "loss": "hinge", "intercept": "regularized"}),
+    ("SVC", {"C": 3.0, "loss": "squared_hinge", "intercept": "regularized"}),
+    ("SVC", {"C": 3.0, "loss": "hinge", "intercept": "free"}),
+    ("SVR", {"C": 3.0, "epsilon": 0.2, "intercept": "regularized"}),
+    ("KernelLogisticRegression", {"C": 3.0, "intercept": "free"}),
+    ("ODMClassifier", {"lam": 50.0, "upsilon": 0.5, "theta": 0.1}),
+]
+
+
+@pytest.mark.parametrize("form", ["float64-dense", "float64-csr"])
+@pytest.mark.parametrize(("estimator", "parameters"), LINEAR_MACHINES)
+def test_linear_objectives_close_their_gap(
+    estimator: str, parameters: dict[str, Any], form: str
+) -> None:
+    fit, numbers = linear_problem()
+    if estimator == "SVR":
+        fit = Data(fit.X, numbers)
+    model = getattr(margrave, estimator)(kernel="linear", tol=1e-9, **parameters)
+    model.fit(data.convert(fit.X, form), fit.y)
+    found = linear_objective(model, fit, estimator, parameters)
+    assert abs(found["gap"]) < 1e-6 and found["above_C"] < 1e-9 and found["imbalance"] < 1e-9
+    assert found["primal"] == pytest.approx(model.objective_, rel=1e-6)
+    # Away from the optimum, and still feasible, the gap opens: weights and beta count both.
+    model.dual_coef_ = 0.99 * model.dual_coef_
+    assert linear_objective(model, fit, estimator, parameters)["gap"] > 1e-6
+
+
+def test_linear_objectives_of_classes_against_the_rest_are_added() -> None:
+    fit, _ = linear_problem(labels=4)
+    parameters = {"C": 3.0, "loss": "hinge", "intercept": "regularized"}
+    kind = {"kernel": "linear", "tol": 1e-9, "multi_class": "ovr"}
+    found = linear_objective(margrave.SVC(**kind, **parameters).fit(fit.X, fit.y), fit, "SVC",
+                             parameters)  # fmt: skip
+    parts = []
+    for label in range(4):
+        part = Data(fit.X, np.where(fit.y == label, 1, -1))
+        alone = margrave.SVC(**kind, **parameters).fit(part.X, part.y)
+        parts.append(linear_objective(alone, part, "SVC", parameters))
+    for key in ("primal", "dual"):
+        assert found[key] == pytest.approx(sum(p[key] for p in parts), rel=1e-6)
+    rival = LinearSVC(C=3.0, loss="hinge", tol=1e-8, max_iter=100_000).fit(fit.X, fit.y)
+    assert linear_objective(rival, fit, "SVC", parameters)["primal"] == pytest.approx(
+        found["primal"], rel=1e-6
+    )
+
+
+def skip_unless_measurable(library: str) -> None:
     if not is_installed(library):
         pytest.skip(f"{LIBRARIES[library].title} is not installed")
-    found = measure(Task(name, library, "float32-dense", tiny=True, generated=True))
+    solver = LIBRARIES[library].options.get("solver")
+    if LIBRARIES[library].adapter == "margrave" and solver is not None:
+        fit, _ = linear_problem()
+        try:
+            ODMClassifier(kernel="linear", solver=solver).fit(fit.X, fit.y)
+        except InvalidParameterError:
+            pytest.skip(f"margrave has no solver {solver!r}")
+
+
+@pytest.mark.parametrize(("name", "library"), MEASURED)
+def test_every_problem_is_measured(name: str, library: str) -> None:
+    skip_unless_measurable(library)
+    problem = PROBLEMS[name]
+    form = MAPPED if MAPPED in problem.forms else "float32-dense"
+    found = measure(Task(name, library, form, tiny=True, generated=True))
     assert found["seconds"] > 0 and found["memory_beyond_data"] >= 0
-    if library != "nystroem":
+    has_dual = library != "nystroem" and (
+        problem.kernel == "rbf" or LIBRARIES[library].adapter == "margrave"
+    )
+    if has_dual:
         assert found["support_vectors"] > 0
-    if PROBLEMS[name].timed == "score":
+    if problem.timed == "score":
         assert found["checks"]["score_error"] < 1e-3
-    elif library != "nystroem":
+    elif has_dual:
         assert abs(found["checks"]["gap"]) < 0.05
+    elif problem.kernel == "linear":
+        assert found["checks"]["primal"] > 0
     if PROBLEMS[name].timed == "fit" and PROBLEMS[name].new_rows:
         assert all(np.isfinite(value) for value in found["checks"]["held_out"].values())
     json.dumps(found)
@@ -226,6 +358,43 @@ def test_variants_of_margrave_use_their_solvers() -> None:
         found = measure(Task("odm-ijcnn1", library, "float64-csr", tiny=True, generated=True))
         assert found["extras"]["solver"] == library.removeprefix("margrave-")
         assert found["extras"]["kernel_values"] > 0
+
+
+@pytest.mark.parametrize("library", ["margrave-svrg", "margrave-dsvrg"])
+def test_variants_of_linear_solvers_count_passes(library: str) -> None:
+    skip_unless_measurable(library)
+    found = measure(Task("linear-odm-susy30k", library, "float64-dense", tiny=True, generated=True))
+    assert found["extras"]["solver"] == library.removeprefix("margrave-")
+    assert found["extras"]["passes"] > 0
+
+
+def test_passes_are_those_of_the_last_record_that_counts() -> None:
+    assert passes([]) is None and passes([{"gap": 1.0}]) is None
+    assert passes([{"passes": 1.5}, {"passes": 4.5}, {"gap": 0.1}]) == 4.5
+
+
+def test_linear_machines_of_sklearn() -> None:
+    make = adapter("sklearn").make
+    hinge = {"kernel": "linear", "C": 2.0, "loss": "hinge", "intercept": "regularized"}
+    machine = make("SVC", {**hinge, "max_iter": 7})
+    assert isinstance(machine, LinearSVC) and (machine.loss, machine.max_iter) == ("hinge", 7)
+    logistic = {"kernel": "linear", "C": 2.0, "intercept": "free", "solver": "newton-cg"}
+    assert isinstance(make("KernelLogisticRegression", logistic), LogisticRegression)
+    assert isinstance(make("SVC", {"kernel": "rbf", "C": 2.0}), SVC)
+    with pytest.raises(ValueError, match="intercept of LinearSVC is regularized"):
+        make("SVC", hinge | {"intercept": "free"})
+    with pytest.raises(ValueError, match="no linear ODMClassifier"):
+        make("ODMClassifier", {"kernel": "linear"})
+
+
+def test_runs_cut_short_say_so() -> None:
+    task = {"tiny": True, "generated": True, "form": "float64-dense", "library": SHORTEST}
+    name = "linear-squared-hinge-covtype-C1"
+    short = measure(Task(name, **task, options={"max_iter": 1}))["extras"]
+    assert (short["iterations"], short["max_iter"], short["converged"]) == (1, 1, False)
+    assert "failed to converge" in short["warnings"][0]
+    whole = measure(Task(name, **task))["extras"]
+    assert whole["max_iter"] == 1000 and whole["converged"] and "warnings" not in whole
 
 
 def test_nystroem_stands_for_logistic_regression_alone() -> None:
@@ -279,7 +448,7 @@ def test_fastest_form_is_repeated_and_libraries_take_turns(
     asked = []
 
     def pretend(
-        problem: Any, library: str, form: str, limit: float, *rest: Any, checked: bool = True
+        problem: Any, library: str, form: str, limit: float, *rest: Any, **more: Any
     ) -> results.Entry:
         asked.append((library, form, limit))
         if form not in seconds:
@@ -316,9 +485,7 @@ def test_reused_results_are_marked(finished: Path) -> None:
 def test_short_fits_are_repeated_more_often(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, expected: int
 ) -> None:
-    def pretend(
-        problem: Any, library: str, form: str, *rest: Any, checked: bool = True
-    ) -> results.Entry:
+    def pretend(problem: Any, library: str, form: str, *rest: Any, **more: Any) -> results.Entry:
         taken = seconds if library == "margrave" else 3.0
         return {"form": form, "seconds": taken, "versions": {}, "checks": {}, "extras": {}}
 
@@ -425,6 +592,166 @@ def test_report_of_predictions_and_of_other_ways() -> None:
     assert f'| {other} | margrave, solver="cd" | - | - | - | - |' in text
     pipeline = LIBRARIES["nystroem"].title
     assert f"| {other} | {pipeline} | 1 s (float32 dense) | - | 0.5x | 0.1000 |" in text
+
+
+def run_of_liblinear(primals: dict[int, float], stops_at: int = 1000) -> Any:
+    """A stand-in for measurements: primal objectives by iterations, an optimum of 100."""
+
+    def pretend(problem: Any, library: str, form: str, *rest: Any, **more: Any) -> results.Entry:
+        measured = {"form": form, "versions": {}}
+        if library == "margrave":
+            checks = {"primal": 100.05, "dual": -100.0, "gap": 5e-4}
+            return {**measured, "seconds": 2.0, "checks": checks,
+                    "extras": {"gap": 5e-4, "converged": True}}  # fmt: skip
+        max_iter = (more.get("options") or {}).get("max_iter", 1000)
+        done = min(max_iter, stops_at)
+        extras = {"iterations": done, "max_iter": max_iter, "converged": done < max_iter}
+        checks = {"primal": primals[done]}
+        return {**measured, "seconds": 0.01 * done, "checks": checks, "extras": extras}
+
+    return pretend
+
+
+def liblinear_results(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, pretend: Any
+) -> results.Results:
+    monkeypatch.setattr(run, "_measure", pretend)
+    arguments = f"--generated --only linear-hinge-reuters --output {folder}"
+    assert run.main(arguments.split()) == 0
+    (found,) = results.read(folder)
+    found["run"]["generated"] = False  # as of a real run
+    return found
+
+
+def test_the_shortest_run_near_the_optimum_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    primals = {1: 150.0, 2: 100.2, 5: 100.09, 1000: 100.01}
+    found = liblinear_results(tmp_path, monkeypatch, run_of_liblinear(primals))
+    entry = found["libraries"][SHORTEST]
+    assert [(t["max_iter"], round(t["excess"], 4)) for t in entry["trials"]] == [
+        (1, 0.3333), (2, 0.0020), (5, 0.0009)
+    ]  # fmt: skip
+    assert len(entry["repeats"]) == run.SHORT_REPEATS  # 0.05 s
+    assert entry["seconds"] == pytest.approx(0.05)
+    assert found["objective_differences"]["margrave / sklearn"] == {
+        "primal": pytest.approx(0.0004, rel=0.01)
+    }
+    text = report.table([found])
+    assert "| its shortest run within 1e-3 |" in text
+    cut = "0.05 s (float32 csr), max_iter=5"
+    assert f"| 2 s (float32 csr) | 10 s (float32 csr) | {cut} | 5.0x | 0.025x |" in text
+    assert results.concerns(found) == ["scikit-learn: not converged within its 1,000 iterations"]
+    plot.main([str(tmp_path)])
+
+
+def test_a_run_that_stops_by_itself_is_not_repeated_with_more_iterations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend = run_of_liblinear({1: 150.0, 2: 120.0, 4: 100.01}, stops_at=4)
+    found = liblinear_results(tmp_path, monkeypatch, pretend)
+    entry = found["libraries"][SHORTEST]
+    assert [t["max_iter"] for t in entry["trials"]] == [1, 2, 5]
+    assert entry["trials"][-1]["extras"]["max_iter"] == 1000  # the default run itself
+
+
+def test_no_run_near_the_optimum_is_a_result_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend = run_of_liblinear(dict.fromkeys(shortest.MAX_ITER, 101.0))
+    found = liblinear_results(tmp_path, monkeypatch, pretend)
+    assert found["libraries"][SHORTEST]["repeats"] == []
+    assert [t["max_iter"] for t in found["libraries"][SHORTEST]["trials"]] == [*shortest.MAX_ITER]
+    assert "| 10 s (float32 csr) | no run came so near | 5.0x | - |" in report.table([found])
+    assert "scikit-learn, shortest run within 1e-3: there is none" in results.concerns(found)
+    assert any("objectives differ" in concern for concern in results.concerns(found))
+
+
+def test_without_a_certificate_there_is_no_search() -> None:
+    assert shortest.search(lambda max_iter: {}, None, [{"checks": {"primal": 1.0}}]) == []
+    given_up = {"form": "x", "error": "given up"}
+    optimum = [{"checks": {"dual": -1.0}}]
+    runs = shortest.search(lambda max_iter: given_up, None, optimum)
+    assert [run["error"] for run in runs] == ["given up"] and shortest.near(runs) is None
+
+
+def test_a_whole_linear_run(tmp_path: Path) -> None:
+    name = "linear-squared-hinge-covtype-C1"  # few iterations of LIBLINEAR, so few processes
+    arguments = f"--tiny --generated --repeat 1 --forms float64-dense --only {name}"
+    assert run.main([*arguments.split(), "--output", str(tmp_path)]) == 0
+    (found,) = results.read(tmp_path)
+    assert list(found["libraries"]) == ["margrave", "sklearn", SHORTEST]
+    tried = found["libraries"]["sklearn"]["trials"]
+    assert [(t["form"], "primal" in t["checks"]) for t in tried] == [("float64-dense", True)]
+    entry = found["libraries"][SHORTEST]
+    assert entry["repeats"][0]["extras"]["max_iter"] == entry["trials"][-1]["max_iter"]
+    assert set(found["objective_differences"]["margrave / sklearn"]) == {"primal"}
+    assert "max_iter=" in report.table([found])
+
+
+def measured_as(seconds: float, **more: Any) -> results.Entry:
+    """The result of one library."""
+    measured = {"form": "float32-dense", "seconds": seconds, "versions": {}}
+    return results.entry([], [{**measured, "checks": {"primal": 1.0}, "extras": {}} | more])
+
+
+def test_the_best_solver_of_a_rival_counts() -> None:
+    solvers = {"lbfgs": 8.0, "newton-cholesky": 3.0, "newton-cg": 9.0}
+    rivals = {f"sklearn-{solver}": measured_as(s) for solver, s in solvers.items()}
+    found = made_up_of("linear-logistic-covtype", {"margrave": measured_as(2.0), **rivals})
+    text, title = report.table([found]), found["problem"]["title"]
+    best = "3 s (float32 dense), solver=newton-cholesky"
+    assert f"| {title} | 2 s (float32 dense) | {best} | - | 1.5x | - |" in text
+    lbfgs = 'scikit-learn, solver="lbfgs"'
+    assert f"| {title} | {lbfgs} | 8 s (float32 dense) | - | - | 4.0x |" in text
+    ((goal, reached),) = results.goals(found)
+    assert reached and goal == 'scikit-learn, solver="newton-cholesky": 1.5x, goal 1x'
+
+
+def test_report_of_solvers_that_fell_short() -> None:
+    def solved(seconds: float, passes: float, gap: float) -> results.Entry:
+        extras = {"passes": passes, "gap": gap, "converged": gap <= 1e-6}
+        return measured_as(seconds, extras=extras)
+
+    libraries = {
+        "margrave": solved(2.0, 12.0, 5e-7),
+        "margrave-svrg": solved(60.0, 431.5, 2e-4),
+        "margrave-dsvrg": solved(19.0, 90.0, 9e-7),
+    }
+    found = made_up_of("linear-odm-susy30k", libraries)
+    text, title = report.table([found]), found["problem"]["title"]
+    svrg, dsvrg = (LIBRARIES[f"margrave-{solver}"].title for solver in ("svrg", "dsvrg"))
+    assert f"| {title} | margrave | 2 s (float32 dense) | 12.0 | 5.0e-07 |  |" in text
+    assert (
+        f"| {title} | {svrg} | 60 s (float32 dense) | 431.5 | 2.0e-04 | more than 30.0x |" in text
+    )
+    assert f"| {title} | {dsvrg} | 19 s (float32 dense) | 90.0 | 9.0e-07 | 9.5x |" in text
+    assert [reached for _, reached in results.goals(found)] == [True, False]
+    assert results.concerns(found) == [f"{svrg}: not converged, gap 2.0e-04"]
+    libraries["margrave"] = solved(2.0, 12.0, 1e-5)  # whoever is not there is not faster
+    assert not any(reached for _, reached in results.goals(found))
+
+
+def test_report_of_mapped_rows() -> None:
+    extras = {"passes": 8.0, "gap": 4e-4, "converged": True}
+    entry = measured_as(7.0, extras=extras, memory_beyond_data=1 << 29)
+    entry["form"] = MAPPED
+    found = made_up_of("linear-svr-flights-3m", {"margrave": entry})
+    row = "| 7 s (float32 mapped) | 8.0 | 4.0e-04 | 0.50 GiB |"
+    assert f"| {found['problem']['title']} {row}" in report.table([found])
+    assert [reached for _, reached in results.goals(found)] == [True]
+
+
+def test_a_goal_of_several_problems_is_reached_by_one() -> None:
+    def faster(name: str, ratio: float) -> dict[str, Any]:
+        rivals = {"margrave": measured_as(1.0), "sklearn": measured_as(ratio)}
+        return made_up_of(name, rivals)
+
+    slow, fast = faster("linear-hinge-a9a", 1.5), faster("linear-hinge-news20", 2.5)
+    assert [reached for _, reached in results.goals_of_several([slow])] == [False]
+    assert [reached for _, reached in results.goals_of_several([slow, fast])] == [True]
+    assert results.goals_of_several([made_up()]) == []
+    assert "reached  one of linear-hinge-a9a, " in report.goals([slow, fast])
 
 
 def test_plot_is_drawn(tmp_path: Path) -> None:

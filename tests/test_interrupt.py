@@ -19,6 +19,16 @@ ESTIMATORS = [
     "ODMClassifier(lam=1e9, gamma=0.05, tol=1e-12, solver='newton')",
     "ODMClassifier(lam=1e9, gamma=0.05, tol=1e-12, solver='cd')",
 ]
+# columns of very different scales
+ROWS = "X, y = np.tile(X * np.logspace(0, -3, 12), (16, 1)), np.tile(y, 16)"
+SLOW = "X = RowBlocks([lambda a=a: (time.sleep(0.05), X_[a : a + 3000])[1] for a in range(0, 12_000, 3000)])"
+LINEAR = [
+    ("SVC(C=1e6, kernel='linear', tol=1e-12, solver='cd')", ""),
+    ("SVC(C=1e2, kernel='linear', tol=1e-12, solver='newton')", SLOW),
+    ("SVR(C=1e2, kernel='linear', tol=1e-12)", SLOW),
+    ("ODMClassifier(lam=1e4, kernel='linear', tol=1e-12, solver='svrg')", ROWS),
+    ("ODMClassifier(lam=1e4, kernel='linear', tol=1e-12, solver='dsvrg')", ROWS),
+]
 SCRIPT = textwrap.dedent("""
     import sys, threading, time, os, signal
     import numpy as np
@@ -26,6 +36,8 @@ SCRIPT = textwrap.dedent("""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((12_000, 12))
     y = np.digitize(X[:, 0] + rng.standard_normal(12_000), [0.0])
+    X_ = X
+    {setup}
     model = {estimator}
     pressed = []
     def press():
@@ -37,15 +49,16 @@ SCRIPT = textwrap.dedent("""
         model.fit(X, y)
     except KeyboardInterrupt:
         late = time.perf_counter() - pressed[0]
-        model.predict(X[:5])
+        model.predict(X_[:5])
         print("kept", model.gap_, model.converged_, late)
 """)
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_the_model_so_far_is_kept(estimator):
+@pytest.mark.parametrize(("estimator", "setup"), [*((name, "") for name in ESTIMATORS), *LINEAR])
+def test_the_model_so_far_is_kept(estimator, setup):
+    script = SCRIPT.replace("{estimator}", estimator).replace("{setup}", setup)
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", SCRIPT.replace("{estimator}", estimator)],
+        [sys.executable, "-W", "ignore", "-c", script],
         capture_output=True,
         text=True,
         timeout=60,

@@ -3,7 +3,8 @@
 The adapter of library ``name`` is the module ``benchmarks.adapters.<name>_`` with
 
     PACKAGES                       distributions whose versions are recorded
-    make(estimator, parameters)    an estimator that is not fitted yet, e.g. of "SVC"
+    make(estimator, parameters)    an estimator that is not fitted yet, e.g. of "SVC"; the kernel is
+                                   among the parameters
     facts(model)                   what the library says about the fit
 
 `fit` and `score` here are the same for all: they convert the data to a form first and time only the
@@ -15,13 +16,14 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
 from benchmarks.data import Data
 from benchmarks.measure import Cost, timed
-from benchmarks.problems import Problem
+from benchmarks.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -30,16 +32,31 @@ class Library:
     module: str  # what must be importable
     adapter: str  # the name of its adapter; variants of a library share one
     options: Mapping[str, Any] = field(default_factory=dict)  # what makes it a variant
+    one_of: str = ""  # the library for which the fastest of several variants stands
 
+
+def _own(solver: str) -> Library:
+    return Library(f'margrave, solver="{solver}"', "margrave", "margrave", {"solver": solver})
+
+
+def _of_sklearn(solver: str) -> Library:
+    title = f'scikit-learn, solver="{solver}"'
+    return Library(title, "sklearn", "sklearn", {"solver": solver}, one_of="sklearn")
+
+
+# LIBLINEAR cut short as soon as it is near the optimum: `shortest.py` finds the max_iter.
+SHORTEST = "sklearn-shortest"
 
 LIBRARIES = {
     "margrave": Library("margrave", "margrave", "margrave"),
     "sklearn": Library("scikit-learn", "sklearn", "sklearn"),
     "intelex": Library("scikit-learn-intelex", "sklearnex", "intelex"),
-    "margrave-cd": Library('margrave, solver="cd"', "margrave", "margrave", {"solver": "cd"}),
-    "margrave-newton": Library(
-        'margrave, solver="newton"', "margrave", "margrave", {"solver": "newton"}
-    ),
+    **{f"margrave-{solver}": _own(solver) for solver in ("cd", "newton", "svrg", "dsvrg")},
+    **{
+        f"sklearn-{solver}": _of_sklearn(solver)
+        for solver in ("lbfgs", "newton-cholesky", "newton-cg")
+    },
+    SHORTEST: Library("scikit-learn, shortest run within 1e-3", "sklearn", "sklearn"),
     "nystroem": Library("Nystroem(1000) + LogisticRegression", "sklearn", "nystroem"),
 }
 # Other libraries with the same machines. The rest are other ways to a similar end.
@@ -71,15 +88,32 @@ def is_installed(library: str) -> bool:
 
 
 def fit(
-    library: str, problem: Problem, data: Data, form: str, limit: float | None = None
+    library: str,
+    problem: Problem,
+    data: Data,
+    form: str,
+    limit: float | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Result:
-    """A fitted model."""
+    """A fitted model; ``options`` are further parameters of this one fit."""
     data = data.in_form(form)
-    options = {**LIBRARIES[library].options, **problem.options.get(library, {})}
+    parameters = {
+        "kernel": problem.kernel,
+        **problem.parameters,
+        **LIBRARIES[library].options,
+        **problem.options.get(library, {}),
+        **(options or {}),
+    }
     chosen = adapter(library)
-    model = chosen.make(problem.estimator, {**problem.parameters, **options})
-    model, cost = timed(lambda: model.fit(data.X, data.y), limit)
-    return Result(model, cost, chosen.facts(model))
+    model = chosen.make(problem.estimator, parameters)
+    with warnings.catch_warnings(record=True) as caught:  # kept instead of shown
+        model, cost = timed(
+            lambda: model.fit(data.X, data.y), limit, anonymous=form.endswith("mapped")
+        )
+    extras = chosen.facts(model)
+    if caught:
+        extras["warnings"] = sorted({str(warning.message) for warning in caught})
+    return Result(model, cost, extras)
 
 
 def score(model: Any, data: Data, form: str, limit: float | None = None) -> Result:

@@ -11,7 +11,7 @@ PACKAGES = ("scikit-learn-intelex", "daal", "scikit-learn", "numpy", "scipy")
 
 
 def make(estimator: str, parameters: Mapping[str, Any]) -> Any:
-    return getattr(svm, estimator)(kernel="rbf", cache_size=4000, **parameters)
+    return getattr(svm, estimator)(cache_size=4000, **parameters)
 
 
 def facts(model: Any) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import margrave
@@ -11,7 +11,7 @@ PACKAGES = ("margrave", "numpy", "scipy", "scikit-learn")
 
 
 def make(estimator: str, parameters: Mapping[str, Any]) -> Any:
-    return getattr(margrave, estimator)(kernel="rbf", n_jobs=None, random_state=0, **parameters)
+    return getattr(margrave, estimator)(n_jobs=None, random_state=0, **parameters)
 
 
 def facts(model: Any) -> dict[str, Any]:
@@ -23,6 +23,7 @@ def facts(model: Any) -> dict[str, Any]:
         "solver": str(model.solver_),
         "objective": float(model.objective_),
         "kernel_values": kernel_values(model.history_),
+        "passes": passes(model.history_),
         # Counters of the solver.
         "last_round": {
             key: value.item() if hasattr(value, "item") else value
@@ -30,6 +31,12 @@ def facts(model: Any) -> dict[str, Any]:
             if not hasattr(value, "__len__") or isinstance(value, str)
         },
     }
+
+
+def passes(history: Sequence[Mapping[str, Any]]) -> float | None:
+    """How often a linear solver went through the data; None of the other solvers."""
+    found = [float(record["passes"]) for record in history if "passes" in record]
+    return found[-1] if found else None
 
 
 def kernel_values(history: Iterable[Mapping[str, Any]]) -> int:

@@ -16,6 +16,7 @@ from margrave.estimators import (
     ODMClassifier,
     OneClassSVM,
 )
+from margrave.rows import RowBlocks
 
 __version__ = version("margrave")
 
@@ -25,5 +26,6 @@ __all__ = [
     "KernelLogisticRegression",
     "ODMClassifier",
     "OneClassSVM",
+    "RowBlocks",
     "__version__",
 ]

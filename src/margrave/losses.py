@@ -69,6 +69,16 @@ class Loss:
             self.name == "margin_distribution" and self.upsilon > 0.0
         )
 
+    def steepest(self, y: Floats, C: Floats) -> Floats:
+        """Largest second derivative of each row's loss over all scores, for smooth losses.
+
+        Every loss takes it at its target, at zero, or far from the target on either side.
+        """
+        core, far = self.core(), 3.0 + self.epsilon + np.abs(y)
+        bends = [core.bend(y, C, f) for f in (y, np.zeros_like(y), y - far, y + far)]
+        largest: Floats = np.max(bends, axis=0)
+        return largest
+
     def core(self, floor: float = 0.0) -> _core.Loss:
         """Return the compiled loss.
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from margrave import _core
 from margrave.kernels import Kernel, core_rows
+from margrave.rows import RowBlocks
 
 Floats = NDArray[np.float64]
 
@@ -70,3 +71,31 @@ class Expansion:
             for first in range(0, X.shape[0], step)
         ]
         return np.concatenate(blocks) if blocks else np.empty((0, coef.shape[1]))
+
+
+@dataclass(frozen=True)
+class LinearModel:
+    """Scores x'w, one column per row of `weights`.
+
+    Parameters
+    ----------
+    weights : float64 array of shape (n_outputs, d)
+    """
+
+    weights: Floats
+
+    def scores(self, X: Any, threads: int = 1) -> Floats:
+        """Evaluate the model on rows X, which may come in blocks."""
+        blocks = X if isinstance(X, RowBlocks) else [X]
+        scores = np.empty((len(self.weights), X.shape[0]))
+        team = _core.Team(threads if X.shape[0] * self.weights.size > _SMALL_WORK else 1)
+        first = 0
+        for block in blocks:
+            last = first + block.shape[0]
+            rows = _core.LinearRows(core_rows(block), [0], [last - first], team)
+            try:
+                rows.multiply(self.weights, scores[:, first:last])
+            except _core.Stopped:
+                raise KeyboardInterrupt from None
+            first = last
+        return scores.T

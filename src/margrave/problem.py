@@ -51,6 +51,11 @@ class Data:
         return int(self.X.shape[0])
 
     @property
+    def is_linear(self) -> bool:
+        """Whether the kernel is the product of the rows themselves, so that weights say it all."""
+        return bool(self.kernel.name == "linear")
+
+    @property
     def is_native(self) -> bool:
         """Whether the kernel is compiled: neither a table nor a Python function."""
         return not (self.kernel.is_callable or self.kernel.is_precomputed)
@@ -195,6 +200,31 @@ class Problem:
         primal = 0.5 * norm + float(core.value(self.y, self.C, scores + b).sum()) + b * self.total
         return primal, 0.5 * norm + float(core.conjugate(self.y, self.C, beta).sum())
 
+    def linear_terms(
+        self, beta: Floats, dual_weights: Floats, weights: Floats, scores: Floats, b: float
+    ) -> tuple[float, float, float]:
+        """Primal value of the weights w, dual value of beta, and their sum, for the linear kernel.
+
+        With f = X w, v = X'beta and, if the intercept is regularised, b and sum beta as one more
+        entry of w and of v,
+
+            P = 1/2 |w|^2 + sum_i C_i loss_i(f_i + b),    D = 1/2 |v|^2 + sum_i h_i(beta_i)
+            P + D = 1/2 |w - v|^2 + sum_i (gap term of row i)    without cancellation
+        """
+        core, total = self.loss.core(), float(beta.sum())
+        primal = 0.5 * float(weights @ weights) + float(
+            core.value(self.y, self.C, scores + b).sum()
+        )
+        dual = 0.5 * float(dual_weights @ dual_weights) + float(
+            core.conjugate(self.y, self.C, beta).sum()
+        )
+        apart = weights - dual_weights
+        gap = 0.5 * float(apart @ apart) + float(core.gap(self.y, self.C, beta, scores + b).sum())
+        if self.intercept == "regularized":
+            primal, dual = primal + 0.5 * b * b, dual + 0.5 * total * total
+            gap += 0.5 * (b - total) ** 2
+        return primal, dual, gap
+
     def core(
         self,
         rows: _core.KernelRows,
@@ -315,7 +345,8 @@ class Solution:
 
     ``scores`` is K beta without the intercept, ``objective`` the primal value P, ``dual`` the dual
     value D, ``gap`` the relative duality gap (P + D) / max(|P|, |D|), infinite if the kernel is not
-    ``definite``. ``precision`` names the tiles that are good enough to predict with.
+    ``definite``. ``precision`` names the tiles that are good enough to predict with. Solvers for
+    the linear kernel tell the ``weights`` w of the features; then ``scores`` is X w.
     """
 
     beta: Floats
@@ -330,3 +361,4 @@ class Solution:
     solver: str
     interrupted: bool = False
     definite: bool = True
+    weights: Floats | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
@@ -92,6 +93,7 @@ class Progress:
         self._uncounted = 0.0  # seconds spent in callbacks
         self._round = 0  # rounds of the current problem
         self._ended = False  # the last report returned True
+        self._reporting = threading.RLock()  # problems may be solved side by side
 
     def __enter__(self) -> Progress:
         self._start = time.perf_counter()
@@ -150,23 +152,24 @@ class Progress:
             Whatever else the solver wants in the history. ``round=r`` replaces the count of
             reports by the solver's own count of rounds.
         """
-        if self._ended:
-            self._round, self._ended = 0, False
-        self._round += 1
-        record: Record = {
-            "round": self._round,
-            "seconds": self.seconds - ago,
-            "objective": float(objective),
-            "dual": float(dual),
-            "gap": float(gap),
-            "support": int(support),
-        }
-        if where:
-            record["where"] = where
-        record.update(extra)
-        self.history.append(record)
-        self._ended = self._decide(record, certified)
-        return self._ended
+        with self._reporting:
+            if self._ended:
+                self._round, self._ended = 0, False
+            self._round += 1
+            record: Record = {
+                "round": self._round,
+                "seconds": self.seconds - ago,
+                "objective": float(objective),
+                "dual": float(dual),
+                "gap": float(gap),
+                "support": int(support),
+            }
+            if where:
+                record["where"] = where
+            record.update(extra)
+            self.history.append(record)
+            self._ended = self._decide(record, certified)
+            return self._ended
 
     @property
     def is_over(self) -> bool:

@@ -18,17 +18,25 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
+from sklearn.utils import (
+    assert_all_finite,
+    check_consistent_length,
+    check_random_state,
+    column_or_1d,
+)
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from margrave.engines import ENGINES
 from margrave.kernels import KERNELS, Kernel, resolve_kernel
-from margrave.models import Expansion
+from margrave.models import Expansion, LinearModel
 from margrave.problem import JointProblem, Problem
 from margrave.progress import Progress
 from margrave.resources import parse_bytes, thread_count
+from margrave.rows import RowBlocks, is_mapped
 from margrave.solvers import SOLVERS, Settings, Solution, resolve_solver
+from margrave.solvers.linear import combination
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -77,7 +85,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         "degree": [Interval(Integral, 0, None, closed="left")],
         "coef0": [Interval(Real, None, None, closed="neither")],
         "solver": [StrOptions({"auto", *SOLVERS}), HasMethods("solve")],
-        "engine": [None],
+        "engine": [None, StrOptions(set(ENGINES)), HasMethods("scatter")],
         "tol": [Interval(Real, 0.0, None, closed="neither")],
         "max_iter": [Interval(Integral, -1, None, closed="left")],
         "time_limit": [None, Interval(Real, 0.0, None, closed="neither")],
@@ -104,6 +112,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         """Validate X (and y, which must be `numbers`) without a copy; float32 stays float32."""
         if not reset:
             check_is_fitted(self)
+        if isinstance(X, RowBlocks):
+            return self._check_blocks(X, y, reset, numbers)
         if self.kernel == "precomputed" and sparse.issparse(X):
             raise TypeError("a precomputed kernel matrix must be dense, got a sparse one")
         checked = validate_data(
@@ -120,6 +130,30 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             return canonical(checked)
         X, y = checked
         return canonical(self._check_square(X)), y
+
+    def _check_blocks(self, X: RowBlocks, y: Any, reset: bool, numbers: bool) -> Any:
+        """Validate rows in blocks, and y."""
+        if self.kernel != "linear":
+            raise ValueError(
+                f"rows in blocks need kernel='linear', got kernel={self.kernel!r}: other kernels"
+                " need all rows in one array (it may be memory-mapped)"
+            )
+        if X.shape[0] == 0 or X.shape[1] == 0:
+            raise ValueError(f"X has {X.shape[0]} rows and {X.shape[1]} columns, needs both")
+        if reset:
+            self.n_features_in_ = X.shape[1]
+        elif X.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"X has {X.shape[1]} features, but {type(self).__name__} is expecting"
+                f" {self.n_features_in_} features as input"
+            )
+        X.check()
+        if isinstance(y, str) and y == "no_validation":
+            return X
+        y = column_or_1d(y, warn=True)
+        assert_all_finite(y, input_name="y")
+        check_consistent_length(y, np.empty(X.shape[0]))
+        return X, y.astype(np.float64) if numbers else y
 
     def _check_square(self, X: Any) -> Any:
         if self.kernel == "precomputed" and X.shape[0] != X.shape[1]:
@@ -152,6 +186,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
                 threads=thread_count(self.n_jobs),
                 seed=self._seed(),
                 progress=progress,
+                engine=self.engine,
             )
             solutions = resolve_solver(self.solver).solve(list(problems), settings, starts)
         return solutions, progress
@@ -173,7 +208,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         self.gap_ = float(self.gaps_.max())
         self.converged_ = all(bool(solution.converged) for solution in solutions)
         self.n_iter_ = sum(int(solution.n_iter) for solution in solutions)
-        self.solver_ = ", ".join(dict.fromkeys(solution.solver for solution in solutions))
+        used = [name for solution in solutions for name in solution.solver.split(", ")]
+        self.solver_ = ", ".join(dict.fromkeys(used))
         self.certificate_ = "full"
         self.history_ = progress.history
         reason = progress.stop_reason
@@ -202,7 +238,12 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     ) -> None:
         """Store the rows with a coefficient, the coefficients, and what predicting needs."""
         self.support_ = rows
-        self.support_vectors_ = np.empty((0, 0)) if self._kernel.is_precomputed else X[rows]
+        self._weights = self._fit_rows = self._support_vectors = None
+        if all(solution.weights is not None for solution in solutions):
+            self._weights = np.array([solution.weights for solution in solutions])
+            self._fit_rows = X  # support vectors are taken from here when someone asks for them
+        else:
+            self._support_vectors = np.empty((0, 0)) if self._kernel.is_precomputed else X[rows]
         self.dual_coef_ = type(X)(dual) if sparse.issparse(X) else dual
         precise = any(solution.precision == "float64" for solution in solutions)
         self._precision = "float64" if precise else "float32"
@@ -220,21 +261,52 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         return list(self._dual)
 
     @property
+    def support_vectors_(self) -> Any:
+        """Rows with a dual coefficient; a linear model looks them up in the rows of the fit."""
+        check_is_fitted(self)
+        if self._support_vectors is not None:
+            return self._support_vectors
+        if not self._holds_rows or self._fit_rows is None:
+            raise AttributeError(
+                "this linear model was trained on rows outside memory and holds no copy of its"
+                " support vectors; they are the rows support_ of the data"
+            )
+        return self._fit_rows[self.support_]
+
+    @property
+    def _holds_rows(self) -> bool:
+        """Whether the support vectors are at hand."""
+        if self._support_vectors is not None:
+            return True
+        return self._fit_rows is not None and not isinstance(self._fit_rows, RowBlocks)
+
+    @property
     def coef_(self) -> Any:
         """Weights of the features, for the linear kernel."""
         check_is_fitted(self)
         if self._kernel.name != "linear":
             raise AttributeError("coef_ is only available for the linear kernel")
+        if self._weights is not None:
+            return self._weights
         rows = np.array(self._coefficients())
         if sparse.issparse(self.support_vectors_):
             rows = type(self.support_vectors_)(rows)
         return safe_sparse_dot(rows, self.support_vectors_)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a pickle holds: of the rows of a fit no more than the support vectors."""
+        state: dict[str, Any] = super().__getstate__()
+        if state.get("_fit_rows") is not None:
+            if self._holds_rows and not is_mapped(self._fit_rows):
+                state = {**state, "_support_vectors": self.support_vectors_}
+            state = {**state, "_fit_rows": None}
+        return state
+
     def _has_rows(self, X: Any) -> bool:
         """Whether X can be what the model was trained on."""
         if X.shape[0] != self._n_rows:
             return False
-        if self._kernel.is_precomputed:
+        if self._kernel.is_precomputed or isinstance(X, RowBlocks) or not self._holds_rows:
             return True
         different = X[self.support_] != self.support_vectors_
         return not (different.nnz if sparse.issparse(different) else np.any(different))
@@ -243,6 +315,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
 
     def _scores(self, X: Any, precision: str) -> Floats:
         """Decision values without the intercepts, one column per output."""
+        if self._weights is not None:
+            return LinearModel(self._weights).scores(X, thread_count(self.n_jobs))
         points = self.support_ if self._kernel.is_precomputed else self.support_vectors_
         return self._expand(X, points, self._dual.T, precision)
 
@@ -274,15 +348,31 @@ def take(X: Any, rows: Rows, square: bool = False) -> Any:
     """Return these rows of X (and, of a kernel matrix, these columns); X itself if that is all."""
     if len(rows) == X.shape[0] and np.array_equal(rows, np.arange(len(rows))):
         return X
+    if isinstance(X, RowBlocks):
+        raise ValueError(
+            "rows in blocks can be neither sorted nor left out: use multi_class='ovr' for several"
+            " classes, and give no row the weight zero"
+        )
     return X[np.ix_(rows, rows)] if square else X[rows]
 
 
-def relative_gap(problem: Problem | JointProblem, beta: Floats, scores: Floats, b: Any) -> float:
+def relative_gap(
+    problem: Problem | JointProblem,
+    beta: Floats,
+    scores: Floats,
+    b: Any,
+    weights: Floats | None = None,
+) -> float:
     """Certificate (P + D) / max(|P|, |D|) of the point (beta, b) with scores f = K beta.
 
-    Infinite if beta'K beta < 0: the kernel is not positive semidefinite and nothing can be
-    certified.
+    A linear model has `weights` of its own, with f = X w and P of them. Infinite if
+    beta'K beta < 0: the kernel is not positive semidefinite and nothing can be certified.
     """
+    if weights is not None and isinstance(problem, Problem):
+        primal, dual, gap = problem.linear_terms(
+            beta, combination(problem, beta), weights, scores, float(b)
+        )
+        return gap / max(abs(primal), abs(dual), float(np.finfo(np.float64).tiny))
     primal, dual = problem.terms(beta, scores, b)
     norm = float((beta * scores).sum())
     scale = max(abs(primal), abs(dual), problem.least_scale, float(np.finfo(np.float64).tiny))

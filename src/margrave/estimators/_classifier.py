@@ -263,7 +263,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
 
     def _scores(self, X: Any, precision: str) -> Floats:
         """Decision values without the intercepts."""
-        if self._scheme != "ovo":
+        if self._scheme != "ovo" or self._weights is not None:
             return super()._scores(X, precision)
         points = self.support_ if self._kernel.is_precomputed else self.support_vectors_
         dual = self._dual
@@ -352,7 +352,13 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
             (problem,) = self._problems(task, data)
             return relative_gap(problem, betas[0], scores, self.intercept_)
         gaps = [
-            relative_gap(problem, beta, np.ascontiguousarray(scores[at, p]), self.intercept_[p])
+            relative_gap(
+                problem,
+                beta,
+                np.ascontiguousarray(scores[at, p]),
+                self.intercept_[p],
+                None if self._weights is None else self._weights[p],
+            )
             for p, (problem, beta, at) in enumerate(
                 zip(self._problems(task, data), betas, task.members, strict=True)
             )

@@ -25,9 +25,16 @@ _TEXTS = {
     "class_weight": """\
     class_weight : dict, "balanced" or None, default=None
         Factor of a row's weight per class. "balanced": inverse to the (weighted) frequencies.""",
+    "solver": """\
+    solver : str or solver object, default="auto"
+        How to solve: "auto", which `solver_` then names; "exact" (everything); "cd" and "newton"
+        (smooth losses without a free intercept; all losses and intercepts for the linear kernel);
+        "svrg", "csvrg" and "dsvrg" (linear kernel, smooth losses without a free intercept); or an
+        object from :mod:`margrave.solvers`. A wrong pairing raises a ValueError that says what
+        would work.""",
     "budgets": """\
-    engine : None
-        Where to solve: None is this machine's threads.
+    engine : {"serial", "threads"} or engine object, default=None
+        Where solvers with several workers run; None is this machine's threads.
     tol : float, default=1e-3
         Relative duality gap (P + D) / max(\\|P\\|, \\|D\\|) at which the fit stops. This is not
         LIBSVM's tolerance on the optimality conditions: it bounds how far the objective is from
@@ -57,7 +64,8 @@ _TEXTS = {
     support_ : ndarray of shape (n_SV,)
         Rows of X with a nonzero coefficient, grouped by class.
     support_vectors_ : {ndarray, sparse} of shape (n_SV, n_features)
-        These rows; empty for a precomputed kernel.
+        These rows; empty for a precomputed kernel. A linear model looks them up in X; trained on
+        rows outside memory, it forgets them when pickled.
     n_support_ : ndarray of shape (n_classes,)
         Number of support vectors per class.""",
     "support": """\
@@ -69,7 +77,7 @@ _TEXTS = {
         Number of support vectors.
     dual_coef_ : {ndarray, sparse} of shape (1, n_SV)
         Coefficients of the support vectors.
-    coef_ : {ndarray, sparse} of shape (1, n_features)
+    coef_ : ndarray of shape (1, n_features)
         Weights of the features, for the linear kernel only.""",
     "certificate": """\
     objective_ : float

@@ -79,4 +79,5 @@ class SingleMachine(KernelMachine):
         weight, rows = self._counted(X, sample_weight)
         problem = self._problem_on(X, y, weight, rows, self._kernel)
         scores = np.ascontiguousarray(self._scores(X, "float64")[rows, 0])
-        return relative_gap(problem, self._beta()[rows], scores, float(self.intercept_[0]))
+        weights = None if self._weights is None else self._weights[0]
+        return relative_gap(problem, self._beta()[rows], scores, float(self.intercept_[0]), weights)

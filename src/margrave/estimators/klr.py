@@ -45,9 +45,7 @@ class KernelLogisticRegression(KernelClassifier):
 
         whose probabilities need no such repair.
     <class_weight>
-    solver : str or solver object, default="auto"
-        How to solve: "auto", "exact", "cd" and "newton" (not with a free intercept), or an object
-        from :mod:`margrave.solvers`.
+    <solver>
     <budgets>
 
     Attributes
@@ -57,7 +55,7 @@ class KernelLogisticRegression(KernelClassifier):
         Coefficients: one row for two classes, else one per class. All rows are support vectors.
     intercept_ : ndarray of shape (n_problems,)
         Constants of the decision functions.
-    coef_ : {ndarray, sparse} of shape (n_problems, n_features)
+    coef_ : ndarray of shape (n_problems, n_features)
         Weights of the features, for the linear kernel only.
     <certificate>
 

@@ -47,9 +47,7 @@ class ODMClassifier(KernelClassifier):
     decision_function_shape : {"ovr", "ovo"}, default="ovr"
         Shape of `decision_function` for more than two classes: one column per class (votes plus
         confidences when `multi_class="ovo"`), or one per pair of classes.
-    solver : str or solver object, default="auto"
-        How to solve: "auto", "exact", "newton" and "cd" (not with a free intercept), or an object
-        from :mod:`margrave.solvers`.
+    <solver>
     <budgets>
 
     Attributes
@@ -60,7 +58,7 @@ class ODMClassifier(KernelClassifier):
         `multi_class="ovr"`.
     intercept_ : ndarray of shape (n_problems,)
         Constants of the decision functions.
-    coef_ : {ndarray, sparse} of shape (n_problems, n_features)
+    coef_ : ndarray of shape (n_problems, n_features)
         Weights of the features, for the linear kernel only.
     <certificate>
 

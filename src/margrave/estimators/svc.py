@@ -48,8 +48,7 @@ class SVC(KernelClassifier):
         confidences when `multi_class="ovo"`), or one per pair of classes.
     break_ties : bool, default=False
         Break ties between votes by the confidences instead of taking the first class.
-    solver : str or solver object, default="auto"
-        How to solve: "auto", "exact", or an object from :mod:`margrave.solvers`.
+    <solver>
     <budgets>
 
     Attributes
@@ -61,7 +60,7 @@ class SVC(KernelClassifier):
         `multi_class` is "ovr" or "crammer_singer".
     intercept_ : ndarray of shape (n_problems,)
         Constants of the decision functions.
-    coef_ : {ndarray, sparse} of shape (n_problems, n_features)
+    coef_ : ndarray of shape (n_problems, n_features)
         Weights of the features, for the linear kernel only.
     <certificate>
 

@@ -44,9 +44,7 @@ class SVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
         r^2 / (2 epsilon) up to epsilon and \|r\| - epsilon / 2 beyond.
     intercept : {"free", "regularized"} or None, default="free"
         <intercept>
-    solver : str or solver object, default="auto"
-        How to solve: "auto", "exact", "cd", "newton" (the smooth losses), or an object from
-        :mod:`margrave.solvers`.
+    <solver>
     <budgets>
 
     Attributes

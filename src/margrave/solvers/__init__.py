@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from margrave.problem import Solution
+from margrave.solvers.auto import Auto
 from margrave.solvers.base import Settings, Solver
 from margrave.solvers.coordinate_descent import CoordinateDescent
 from margrave.solvers.newton import Newton
+from margrave.solvers.variance_reduced import VarianceReduced
 from margrave.solvers.working_set import WorkingSet
 
-SOLVERS: dict[str, type[Solver]] = {
+SOLVERS: dict[str, Callable[[], Solver]] = {
     "exact": WorkingSet,
     "newton": Newton,
     "cd": CoordinateDescent,
+    "svrg": partial(VarianceReduced, method="svrg"),
+    "csvrg": partial(VarianceReduced, method="csvrg"),
+    "dsvrg": partial(VarianceReduced, method="dsvrg"),
 }
 
 __all__ = [
@@ -23,6 +30,7 @@ __all__ = [
     "Settings",
     "Solution",
     "Solver",
+    "VarianceReduced",
     "WorkingSet",
     "resolve_solver",
 ]
@@ -32,7 +40,7 @@ def resolve_solver(solver: Any) -> Solver:
     """Turn "auto", a name from SOLVERS or a solver object into a solver object."""
     if isinstance(solver, str):
         if solver == "auto":
-            return WorkingSet()
+            return Auto()
         if solver not in SOLVERS:
             raise ValueError(
                 f"unknown solver {solver!r}; known solvers: {', '.join(['auto', *SOLVERS])}"

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from margrave.problem import Floats, JointProblem, Problem, Solution
 from margrave.progress import Progress
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -17,7 +21,7 @@ class Settings:
     """Tolerance, budgets and progress of one fit.
 
     ``tol`` is the relative duality gap, ``memory`` the bytes for caches and buffers beyond the
-    data.
+    data, ``engine`` where strategies with several workers run (None: this machine's threads).
     """
 
     tol: float
@@ -25,6 +29,7 @@ class Settings:
     threads: int
     seed: int
     progress: Progress
+    engine: Any = None
 
 
 class Solver(Protocol):
@@ -38,6 +43,25 @@ class Solver(Protocol):
     ) -> list[Solution]:
         """Solve the problems, which share one data set, from `starts` if given."""
         ...
+
+
+def side_by_side(
+    run: Callable[[T], R], items: Sequence[T], workers: int, progress: Progress
+) -> list[R]:
+    """Call `run` for every item, `workers` at a time.
+
+    Ctrl-C reaches this thread alone: it is passed on through `progress`, upon which the runs end
+    with what they have.
+    """
+    if workers == 1:
+        return [run(item) for item in items]
+    with ThreadPoolExecutor(workers) as pool:
+        futures = [pool.submit(run, item) for item in items]
+        while True:
+            try:
+                return [future.result() for future in futures]
+            except KeyboardInterrupt:
+                progress.interrupt()
 
 
 def check_start(problem: Problem | JointProblem, start: Floats) -> None:

@@ -4,7 +4,9 @@
         beta_i = argmin of 1/2 beta'K beta + sum_j h_j(beta_j) over beta_i alone;   f += K_i change
 
 The simplest solver that converges, and the yardstick for the others: it uses the same kernel rows,
-cache, threads and stopping rule (``cpp/coordinate_descent.hpp``).
+cache, threads and stopping rule (``cpp/coordinate_descent.hpp``). With the linear kernel it keeps
+the weights w = X'beta in the place of scores, which makes it a method of choice for sparse rows
+(``cpp/linear_descent.hpp``).
 """
 
 from __future__ import annotations
@@ -18,10 +20,13 @@ from margrave import _core
 from margrave.problem import Floats, Problem, Solution
 from margrave.solvers.base import Settings, refuse_unless
 from margrave.solvers.descent import Core, Kernels, descend
+from margrave.solvers.linear import descend_linear, is_linear
 
 
 class CoordinateDescent(BaseEstimator):  # type: ignore[misc]
-    """Coordinate descent, one row at a time; without a free intercept, whose sum it cannot keep.
+    """Coordinate descent, one row at a time.
+
+    With a kernel other than the linear one it cannot keep the sum of a free intercept.
 
     Examples
     --------
@@ -38,6 +43,8 @@ class CoordinateDescent(BaseEstimator):  # type: ignore[misc]
         starts: Sequence[Floats] | None = None,
     ) -> list[Solution]:
         """Solve the problems."""
+        if is_linear(problems):
+            return descend_linear(problems, settings, starts)
         refuse_unless("cd", problems, intercepts=("regularized", None))
 
         def core_of(

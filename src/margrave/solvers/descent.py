@@ -11,14 +11,13 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 import numpy as np
 
 from margrave import _core
 from margrave.problem import Data, Floats, Solution
-from margrave.solvers.base import Settings, check_start
+from margrave.solvers.base import Settings, check_start, side_by_side
 
 _SLICE = 0.1  # seconds in the core between two looks at progress
 _NO_LIMIT = 1 << 60
@@ -78,31 +77,27 @@ def descend(
     make_core: MakeCore,
     solver: str,
     size: int | None = None,
+    linear: bool = False,
 ) -> list[Solution]:
-    """Solve the problems, side by side where that pays, else one after the other."""
+    """Solve the problems, side by side where that pays, else one after the other.
+
+    A `linear` core has no kernel values, works in double precision on one thread, and needs little
+    memory.
+    """
     for problem, start in zip(problems, starts or [], strict=bool(starts)):
         check_start(problem, start)
-    workers = _workers(problems, settings)
+    workers = min(len(problems), settings.threads) if linear else _workers(problems, settings)
     worker = threading.local()  # each keeps the kernel rows that its problems share
-    reporting = threading.Lock()
 
     def run(number: int) -> Solution:
         if not hasattr(worker, "kernels"):
             worker.kernels = Kernels(problems[0].data, settings, workers, size)
         where = f"problem {number + 1} of {len(problems)}" if len(problems) > 1 else ""
         start = None if starts is None else starts[number]
-        way = _Descent(problems[number], settings, worker.kernels, reporting, where)
+        way = _Descent(problems[number], settings, worker.kernels, where, linear)
         return way.run(make_core, start, solver)
 
-    if workers == 1:
-        return [run(number) for number in range(len(problems))]
-    with ThreadPoolExecutor(workers) as pool:
-        futures = [pool.submit(run, number) for number in range(len(problems))]
-        while True:
-            try:
-                return [future.result() for future in futures]
-            except KeyboardInterrupt:  # the workers finish their slices and keep their models
-                settings.progress.interrupt()
+    return side_by_side(run, range(len(problems)), workers, settings.progress)
 
 
 def _workers(problems: Sequence[Any], settings: Settings) -> int:
@@ -164,17 +159,20 @@ class _Descent:
         problem: Any,
         settings: Settings,
         kernels: Kernels,
-        reporting: threading.Lock,
         where: str,
+        linear: bool,
     ) -> None:
         self.problem, self.settings, self.kernels = problem, settings, kernels
-        self.progress, self.reporting, self.where = settings.progress, reporting, where
+        self.linear = linear
+        self.progress, self.where = settings.progress, where
         self.n_iter = 0
         self.core: Core
 
     def run(self, make_core: MakeCore, start: Floats | None, solver: str) -> Solution:
         """Descend in single precision if the tolerance allows, then in double if need be."""
-        single = self.settings.tol >= _FLOAT32_TOL and self.problem.data.fits_float32
+        single = (
+            not self.linear and self.settings.tol >= _FLOAT32_TOL and self.problem.data.fits_float32
+        )
         converged = False
         for precision in ("float32", "float64") if single else ("float64",):
             floor = _FLOOR * self.settings.tol
@@ -264,8 +262,7 @@ class _Descent:
         self._tell({**figures, "round": self.n_iter}, certified)
 
     def _tell(self, record: dict[str, Any], certified: bool) -> bool:
-        with self.reporting:
-            return self.progress.report(**record, where=self.where, certified=certified)
+        return self.progress.report(**record, where=self.where, certified=certified)
 
     def _solution(self, precision: str, converged: bool, figures: Record, solver: str) -> Solution:
         beta, scores, intercept = self.core.beta, self.core.scores, figures["intercept"]
@@ -289,4 +286,5 @@ class _Descent:
             solver=solver,
             interrupted=self.progress.stop_reason == "interrupted",
             definite=definite,
+            weights=getattr(self.core, "weights", None),
         )

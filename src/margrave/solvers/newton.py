@@ -28,6 +28,7 @@ from margrave.losses import SMOOTH_LOSSES
 from margrave.problem import Floats, Problem, Solution
 from margrave.solvers.base import Settings, refuse_unless
 from margrave.solvers.descent import Core, Kernels, Record, descend
+from margrave.solvers.linear import is_linear, newton_linear
 
 Rows = NDArray[np.int64]
 
@@ -37,6 +38,8 @@ _HALVINGS = 60
 
 class Newton(BaseEstimator):  # type: ignore[misc]
     """Newton-CG for smooth losses, with a regularised intercept or none.
+
+    With the linear kernel, every loss and intercept (`linear_newton.py`).
 
     Parameters
     ----------
@@ -63,6 +66,8 @@ class Newton(BaseEstimator):  # type: ignore[misc]
         """Solve the problems."""
         if self.rank < 0:
             raise ValueError(f"a preconditioner of rank {self.rank} does not exist")
+        if is_linear(problems):
+            return newton_linear(problems, settings, starts)
         refuse_unless("newton", problems, ("regularized", None), SMOOTH_LOSSES)
 
         def core_of(

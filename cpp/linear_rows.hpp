@@ -1,0 +1,223 @@
+// Passes over the rows of a linear model: X w, X'b, X'DX, and a stretch of stochastic steps.
+#pragma once
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+#include "rows.hpp"
+#include "team.hpp"
+
+namespace margrave {
+
+// One or several columns that lie a stride apart: column c, entry i at values[c * stride + i].
+template <class T>
+struct Columns {
+    T* values;
+    std::int64_t count, stride;
+    T* operator[](std::int64_t c) const { return values + c * stride; }
+};
+
+class LinearRows {
+  public:
+    // The rows of a problem are stretches of the data set's rows, [first, last) each, numbered through.
+    LinearRows(const Rows& rows, const std::vector<std::int64_t>& firsts, const std::vector<std::int64_t>& lasts, Team& team)
+        : rows_(rows), firsts_(firsts), team_(&team), operations_(team.isa->row_operations(rows)) {
+        for (std::size_t s = 0; s < firsts.size(); ++s) starts_.push_back(count_), count_ += lasts[s] - firsts[s];
+        stretch_ = std::clamp<std::int64_t>((std::int64_t(1) << 18) / std::max<std::int64_t>(1, entries_per_row()), 64, 1 << 14);
+    }
+
+    std::int64_t count() const { return count_; }
+    std::int64_t features() const { return rows_.features; }
+    Team& team() const { return *team_; }
+
+    double dot(std::int64_t i, const double* w) const { return operations_.dot(rows_, row(i), w); }
+    void add(std::int64_t i, double factor, double* w) const { operations_.add(rows_, row(i), factor, w); }
+    // Row i will be needed soon.
+    void prefetch(std::int64_t i) const {
+        const std::int64_t at = rows_.sparse ? rows_.starts[row(i)] : row(i) * rows_.row_stride, size = rows_.is_double ? 8 : 4;
+        const char* x = static_cast<const char*>(rows_.values) + at * size;
+        for (int line = 0; line < 4; ++line) __builtin_prefetch(x + 64 * line);
+        if (rows_.sparse) __builtin_prefetch(static_cast<const char*>(rows_.indices) + at * (rows_.wide_indices ? 8 : 4));
+    }
+
+    std::vector<double> squares() const {
+        std::vector<double> found(count_);
+        team_->parts(count_, stretch_, [&](std::int64_t, std::int64_t from, std::int64_t to) {
+            for (std::int64_t i = from; i < to; ++i) {
+                double sum = 0;
+                rows_.each(row(i), [&](std::int64_t, double x) { sum += x * x; });
+                found[i] = sum;
+            }
+        });
+        return found;
+    }
+
+    // out[c][i] = x_i' w[c]
+    void multiply(Columns<const double> w, Columns<double> out) const {
+        team_->parts(count_, stretch_, [&](std::int64_t, std::int64_t from, std::int64_t to) {
+            for (std::int64_t i = from; i < to; ++i)
+                for (std::int64_t c = 0; c < w.count; ++c) out[c][i] = dot(i, w[c]);
+        });
+    }
+
+    // out[c] += sum_i b[c][i] x_i
+    void transposed(Columns<const double> b, Columns<double> out) const {
+        const std::int64_t d = features(), parts = team_->part_count(count_, stretch_);
+        std::vector<double> sums(parts * b.count * d, 0.0);
+        team_->parts(count_, stretch_, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
+            for (std::int64_t i = from; i < to; ++i)
+                for (std::int64_t c = 0; c < b.count; ++c)
+                    if (b[c][i] != 0) add(i, b[c][i], sums.data() + (part * b.count + c) * d);
+        });
+        for (std::int64_t part = 0; part < parts; ++part)
+            for (std::int64_t c = 0; c < b.count; ++c)
+                for (std::int64_t k = 0; k < d; ++k) out[c][k] += sums[(part * b.count + c) * d + k];
+    }
+
+    // out += sum_i D_i x_i x_i, feature by feature
+    void diagonal(const double* D, double* out) const {
+        const std::int64_t d = features(), parts = team_->part_count(count_, stretch_);
+        std::vector<double> sums(parts * d, 0.0);
+        team_->parts(count_, stretch_, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
+            double* to_part = sums.data() + part * d;
+            for (std::int64_t i = from; i < to; ++i)
+                if (D[i] != 0) rows_.each(row(i), [&](std::int64_t k, double x) { to_part[k] += D[i] * x * x; });
+        });
+        for (std::int64_t part = 0; part < parts; ++part)
+            for (std::int64_t k = 0; k < d; ++k) out[k] += sums[part * d + k];
+    }
+
+    // matrix += sum_i D_i x_i x_i' (d x d, symmetric), border += sum_i D_i x_i. Rows with D_i = 0 cost nothing.
+    void gram(const double* D, double* matrix, double* border) const {
+        const std::int64_t d = features(), parts = team_->part_count(count_, stretch_), filled = entries_per_row();
+        std::vector<Gram> sums;
+        for (std::int64_t part = 0; part < parts; ++part) sums.emplace_back(d);
+        // Scattered products cost about twenty times as much as those of dense tiles.
+        const bool scattered = rows_.sparse && 20 * filled * filled < d * d;
+        team_->parts(count_, stretch_, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
+            for (std::int64_t i = from; i < to; ++i) {
+                if (D[i] == 0) continue;
+                add(i, D[i], sums[part].border.data());
+                if (scattered) sums[part].scatter(rows_, row(i), D[i]);
+                else sums[part].take(rows_, row(i), D[i], *team_->isa);
+            }
+        });
+        for (Gram& part : sums) {
+            part.flush(*team_->isa);
+            for (std::int64_t k = 0; k < d; ++k) {
+                border[k] += part.border[k];
+                for (std::int64_t l = 0; l <= k; ++l) {
+                    const double sum = part.at(l, k) + (scattered && l != k ? part.at(k, l) : 0.0);
+                    matrix[k * d + l] += sum;
+                    if (l != k) matrix[l * d + k] += sum;
+                }
+            }
+        }
+    }
+
+    // Stochastic steps with reduced variance on w = centre + factor u, one for each row in `order`:
+    //     w <- w - eta (gradient_i(w) - gradient_i(w0) + h),   gradient_i = w + n slope_i(x_i'w) x_i,   centre = w0 - h
+    // of which w - centre only shrinks, apart from the multiple of x_i: sparse rows stay cheap. `f` holds the centre's scores
+    // and `slopes` those at w0. The last entry of u belongs to a constant feature, which counts `constant` (0 or 1).
+    template <class L>
+    double stochastic_steps(const L& loss, const double* y, const double* C, const std::int64_t* order, std::int64_t count, double eta,
+                            const double* f, const double* slopes, double constant, double factor, double* u) const {
+        const double n = double(count_);
+        for (std::int64_t t = 0; t < count; ++t) {
+            if (t % 4096 == 0 && team_->watch.check()) throw Stopped{};
+            if (t + 4 < count) prefetch(order[t + 4]);
+            const std::int64_t i = order[t];
+            const double score = f[i] + factor * (dot(i, u) + constant * u[features()]);
+            const double change = n * (loss.slope(y[i], C[i], score) - slopes[i]);
+            factor *= 1 - eta;
+            if (!(factor > 1e-100)) {
+                for (std::int64_t k = 0; k <= features(); ++k) u[k] *= factor;
+                factor = 1;
+            }
+            if (change == 0) continue;
+            add(i, -eta * change / factor, u);
+            u[features()] -= constant * eta * change / factor;
+        }
+        return factor;
+    }
+
+  private:
+    // Sums of products of features: dense rows in blocks, by the tiles that kernel values come from, with the rows of a
+    // block in the place of features; sparse rows one product at a time. Only l <= k is summed by tiles.
+    struct Gram {
+        static constexpr std::int64_t L = kLanes<double>, kBlock = 256;
+        std::int64_t d, stride, rows = 0;
+        Aligned<double> sums, block, left, right, values, zeros;
+        std::vector<double*> out;
+        std::vector<double> border;
+
+        explicit Gram(std::int64_t features) : d(features), stride((features + L - 1) / L * L), sums(d * stride, 0.0), border(d, 0.0) {}
+        double at(std::int64_t l, std::int64_t k) const { return sums[l * stride + k]; }
+
+        void scatter(const Rows& rows, std::int64_t row, double factor) {
+            rows.each(row, [&](std::int64_t k, double x) {
+                double* to = sums.data() + k * stride;
+                const double fx = factor * x;
+                rows.each(row, [&](std::int64_t l, double z) {
+                    if (l <= k) to[l] += fx * z;
+                });
+            });
+        }
+        void take(const Rows& data, std::int64_t row, double factor, const Isa& isa) {
+            const std::int64_t groups = (d + kGroup - 1) / kGroup, panels = stride / L;
+            if (block.empty()) {
+                block.resize(d * stride), left.assign(groups * kGroup * kBlock, 0.0), right.assign(stride * kBlock, 0.0);
+                values.assign(std::max(stride, groups * kGroup), 0.0), zeros = values;
+                for (std::int64_t k = 0; k < d; ++k) out.push_back(block.data() + k * stride);
+            }
+            if (data.sparse) std::fill(values.begin(), values.end(), 0.0);
+            data.each(row, [&](std::int64_t k, double x) { values[k] = x; });
+            for (std::int64_t g = 0; g < groups; ++g)
+                for (int r = 0; r < kGroup; ++r) left[(g * kBlock + rows) * kGroup + r] = factor * values[g * kGroup + r];
+            for (std::int64_t p = 0; p < panels; ++p) std::copy_n(&values[p * L], L, &right[(p * kBlock + rows) * L]);
+            if (++rows == kBlock) flush(isa);
+        }
+        void flush(const Isa& isa) {
+            if (rows == 0) return;
+            // What the last block left behind must not count again.
+            for (std::int64_t g = 0; g * kGroup < d; ++g) std::fill(&left[(g * kBlock + rows) * kGroup], &left[g * kBlock * kGroup] + kBlock * kGroup, 0.0);
+            for (std::int64_t p = 0; p * L < d; ++p) {
+                const Panels<double> panel{1, kBlock, right.data() + p * kBlock * L, zeros.data(), nullptr};
+                Queries<double> queries;
+                queries.count = std::min(d, (p + 1) * L), queries.features = kBlock, queries.dense = left.data(), queries.own = zeros.data();
+                isa.operations<double>().tile(products(), queries, panel, out.data(), p * L);
+                for (std::int64_t l = 0; l < queries.count; ++l)
+                    for (std::int64_t k = p * L; k < (p + 1) * L; ++k) sums[l * stride + k] += block[l * stride + k];
+            }
+            rows = 0;
+        }
+        static KernelParams products() {
+            KernelParams params;
+            int at = 0;
+            Kernels::each([&](auto k) {
+                if (std::string_view(decltype(k)::name) == "linear") params.id = at;
+                ++at;
+            });
+            return params;
+        }
+    };
+
+    std::int64_t row(std::int64_t i) const {
+        if (starts_.size() == 1) return firsts_[0] + i;
+        std::size_t s = starts_.size() - 1;
+        while (i < starts_[s]) --s;
+        return firsts_[s] + (i - starts_[s]);
+    }
+    std::int64_t entries_per_row() const {
+        if (!rows_.sparse) return rows_.features;
+        return rows_.count ? (rows_.starts[rows_.count] - rows_.starts[0]) / rows_.count + 1 : 1;
+    }
+
+    Rows rows_;
+    std::vector<std::int64_t> firsts_, starts_;
+    std::int64_t count_ = 0, stretch_ = 1;
+    Team* team_;
+    RowOperations operations_;
+};
+
+}  // namespace margrave

@@ -1,0 +1,165 @@
+// What the rows of one problem add to its primal and dual, by score or by dual variable, summed over threads.
+#pragma once
+#include "loss.hpp"
+#include "root.hpp"
+#include "team.hpp"
+
+namespace margrave {
+
+class RowTerms {
+  public:
+    RowTerms(const LossParams& loss, const double* y, const double* C, std::int64_t count, Team& team)
+        : loss_(loss), y_(y), C_(C), n_(count), team_(&team) {}
+
+    std::int64_t count() const { return n_; }
+
+    // The loss and, where it has corners, its envelope of width delta around a dual point `centre`:
+    //
+    //     envelope_i(f) = max over beta of  -beta f - h_i(beta) - delta/(2 C_i) (beta - centre_i)^2
+    //
+    // Its slope is -beta(f), where beta(f) is what `respond` finds, with bend = -beta'(f) = envelope''. Without delta
+    // (smooth losses) it is the loss itself.
+    void respond(const double* centre, double delta, const double* f, double* beta, double* bend) const {
+        visit([&](const auto& loss) {
+            team_->parts(n_, kStretch, [&](std::int64_t, std::int64_t from, std::int64_t to) {
+                for (std::int64_t i = from; i < to; ++i) beta[i] = response(loss, i, centre, delta, f[i], bend ? bend + i : nullptr);
+            });
+        });
+    }
+
+    // A step t >= 0 near the minimum of  start t + t^2 square/2 + sum_i envelope_i(f_i + t df_i)  over t, convex in t;
+    // `start` is the slope of the part without rows. Where it ends the slope is a fifth of that at zero or less: by the
+    // false position, with the value at an end that stays halved each time (Illinois).
+    double line_search(const double* centre, double delta, const double* f, const double* df, double start, double square) const {
+        double found = 1;
+        visit([&](const auto& loss) {
+            const auto slope = [&](double t) {
+                return start + t * square - sum([&](std::int64_t i) { return response(loss, i, centre, delta, f[i] + t * df[i], nullptr) * df[i]; });
+            };
+            double low = 0, at_low = slope(0), high = 1, at_high = slope(1);
+            const double enough = 0.2 * std::fabs(at_low);
+            if (!(at_low < 0)) {  // no way down: rounding
+                found = 0;
+                return;
+            }
+            for (int t = 0; t < 20 && at_high < -enough; ++t) low = high, at_low = at_high, high *= 2, at_high = slope(high);
+            found = high;
+            double at = at_high;
+            int stayed = 0;  // the end that has stayed: -1 the lower, 1 the upper
+            for (int t = 0; t < 60 && std::fabs(at) > enough && high - low > 1e-12 * high; ++t) {
+                found = std::clamp(low - at_low * (high - low) / (at_high - at_low), low + 0.01 * (high - low), high - 0.01 * (high - low));
+                at = slope(found);
+                if (at > 0) {
+                    high = found, at_high = at;
+                    if (stayed == -1) at_low /= 2;
+                    stayed = -1;
+                } else {
+                    low = found, at_low = at;
+                    if (stayed == 1) at_high /= 2;
+                    stayed = 1;
+                }
+            }
+        });
+        return found;
+    }
+
+    // sum_i of the gap terms  C_i loss_i(f_i) + h_i(beta_i) + beta_i f_i >= 0
+    double gap(const double* beta, const double* f, double b) const {
+        double total = 0;
+        visit([&](const auto& loss) { total = sum([&](std::int64_t i) { return loss.gap(y_[i], C_[i], beta[i], f[i] + b); }); });
+        return total;
+    }
+    double value(const double* f, double b) const {
+        double total = 0;
+        visit([&](const auto& loss) { total = sum([&](std::int64_t i) { return loss.value(y_[i], C_[i], f[i] + b); }); });
+        return total;
+    }
+    double conjugate(const double* beta) const {
+        double total = 0;
+        visit([&](const auto& loss) { total = sum([&](std::int64_t i) { return loss.h(y_[i], C_[i], beta[i]); }); });
+        return total;
+    }
+
+    // The b that minimises sum_i C_i loss_i(f_i + b), or an end of the shortest stretch known to hold it.
+    double best_intercept(const double* f, double from) const {
+        double best = from;
+        visit([&](const auto& loss) {
+            const auto slope = [&](double b) { return sum([&](std::int64_t i) { return loss.slope(y_[i], C_[i], f[i] + b); }); };
+            const auto [low, high] = root_bracket(slope, from, 0.1 * (1 + std::fabs(from)), loss.smooth);
+            double least = value(f, from);
+            for (double b : {low, high})
+                if (const double v = value(f, b); v < least) least = v, best = b;
+        });
+        return best;
+    }
+
+    // Brings beta into the box and, if asked, its sum to zero: the heavier side is scaled down.
+    void make_feasible(double* beta, bool balanced) const {
+        visit([&](const auto& loss) {
+            double side[2] = {0, 0};
+            for (std::int64_t i = 0; i < n_; ++i) {
+                beta[i] = std::clamp(beta[i], loss.lo(y_[i], C_[i]), loss.hi(y_[i], C_[i]));
+                side[beta[i] > 0] += std::fabs(beta[i]);
+            }
+            const double most = std::max(side[0], side[1]);
+            if (!balanced || most == 0 || side[0] == side[1]) return;
+            const bool heavier = side[1] > side[0];
+            const double ratio = side[!heavier] / most;
+            for (std::int64_t i = 0; i < n_; ++i)
+                if (beta[i] != 0 && (beta[i] > 0) == heavier) beta[i] *= ratio;
+        });
+    }
+
+    // What is there before anything is known: zero, or the nearest that the box allows.
+    void begin(double* beta) const {
+        visit([&](const auto& loss) {
+            for (std::int64_t i = 0; i < n_; ++i) beta[i] = loss.start(y_[i], C_[i]);
+        });
+    }
+
+    template <class F>
+    void visit(F&& f) const {
+        Losses::visit(loss_, f);
+    }
+    const double *y() const { return y_; }
+    const double *C() const { return C_; }
+
+  private:
+    static constexpr std::int64_t kStretch = 16384;
+
+    template <class L>
+    double response(const L& loss, std::int64_t i, const double* centre, double delta, double f, double* bend) const {
+        const double y = y_[i], C = C_[i];
+        if (delta == 0) {
+            if (bend) *bend = loss.bend(y, C, f);
+            return -loss.slope(y, C, f);
+        }
+        const double k = delta / C, lo = loss.lo(y, C), hi = loss.hi(y, C);
+        const double beta = one_step(loss, y, C, centre ? centre[i] : 0.0, f, k);
+        if (bend) {
+            const bool corner = beta == 0 && loss.right(y, C, 0.0) != loss.left(y, C, 0.0);
+            *bend = beta > lo && beta < hi && !corner ? 1 / (k + loss.curvature(y, C, beta > 0)) : 0.0;
+        }
+        return beta;
+    }
+
+    template <class F>
+    double sum(F&& term) const {
+        std::vector<double> sums(team_->part_count(n_, kStretch), 0.0);
+        team_->parts(n_, kStretch, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
+            double s = 0;
+            for (std::int64_t i = from; i < to; ++i) s += term(i);
+            sums[part] += s;
+        });
+        double total = 0;
+        for (double s : sums) total += s;
+        return total;
+    }
+
+    LossParams loss_;
+    const double *y_, *C_;
+    std::int64_t n_;
+    Team* team_;
+};
+
+}  // namespace margrave

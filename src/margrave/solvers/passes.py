@@ -1,0 +1,201 @@
+"""Passes over the rows of a linear machine, shared by all problems on these rows.
+
+A method that needs products with the rows is written as a generator: it yields what it wants to
+know and is sent the answer. Several of them, say one per class, run side by side, and what they
+want at a time is answered in one pass over the data, block by block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from margrave import _core
+from margrave.kernels import core_rows
+from margrave.problem import Data, Floats
+from margrave.rows import RowBlocks
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Ask for X w."""
+
+    w: Floats
+
+
+@dataclass(frozen=True)
+class Combination:
+    """Ask for X'beta."""
+
+    beta: Floats
+
+
+@dataclass(frozen=True)
+class Products:
+    """Ask for (X'DX, X'D 1), D a diagonal matrix."""
+
+    D: Floats
+
+
+@dataclass(frozen=True)
+class Squares:
+    """Ask for the diagonal of X'DX."""
+
+    D: Floats
+
+
+Wish = Scores | Combination | Products | Squares
+Asking = Generator[Wish, Any, None]
+
+
+class Passes:
+    """The rows of some blocks of the data, and how often they have been gone through."""
+
+    def __init__(
+        self,
+        data: Data,
+        blocks: Sequence[int],
+        team: _core.Team,
+        seconds_left: Callable[[], float],
+    ) -> None:
+        self.data, self.team, self.seconds_left = data, team, seconds_left
+        self.firsts = [int(data.starts[b]) for b in blocks]
+        self.lasts = [int(data.starts[b + 1]) for b in blocks]
+        self.n_rows = sum(self.lasts) - sum(self.firsts)
+        self.n_features = int(data.X.shape[1])
+        self.count = 0.0
+        self._kept: _core.LinearRows | None = None
+
+    def rows(self) -> _core.LinearRows:
+        """All rows, which must be in one array."""
+        if self._kept is None:
+            self._kept = _core.LinearRows(
+                core_rows(self.data.X), self.firsts, self.lasts, self.team
+            )
+        return self._kept
+
+    @property
+    def in_one_array(self) -> bool:
+        """Whether the rows are in one array."""
+        return not isinstance(self.data.X, RowBlocks)
+
+    def take(self, rows: Any) -> Any:
+        """A copy of some rows, in double precision."""
+        starts = np.cumsum([0, *(b - a for a, b in zip(self.firsts, self.lasts, strict=True))])
+        stretch = np.searchsorted(starts, rows, side="right") - 1
+        at = rows - starts[stretch] + np.array(self.firsts)[stretch]
+        return self.data.X[at].astype(np.float64)
+
+    def parts(self) -> Iterator[tuple[_core.LinearRows, slice]]:
+        """Go through the rows: some of them, and where they stand among all."""
+        if self.in_one_array:
+            yield self.rows(), slice(0, self.n_rows)
+            return
+        first = 0
+        for block in self.data.X:
+            last = first + block.shape[0]
+            yield (
+                _core.LinearRows(core_rows(block), [0], [last - first], self.team),
+                slice(first, last),
+            )
+            first = last
+
+    def scores(self, W: Floats) -> Floats:
+        """X W', one row per row of W."""
+        (found,) = self.answer([Scores(W)])
+        scores: Floats = found
+        return scores
+
+    def combinations(self, B: Floats) -> Floats:
+        """B X, one row per row of B."""
+        (found,) = self.answer([Combination(B)])
+        combined: Floats = found
+        return combined
+
+    def answer(self, wishes: Sequence[Wish]) -> list[Any]:
+        """Answer wishes, all in one pass."""
+        self.team.limit(self.seconds_left())
+        d, n = self.n_features, self.n_rows
+        by_kind = {
+            kind: [i for i, wish in enumerate(wishes) if isinstance(wish, kind)]
+            for kind in (Scores, Combination, Products, Squares)
+        }
+        answers: list[Any] = [None] * len(wishes)
+        W = _stacked([wishes[i].w for i in by_kind[Scores]], d)  # type: ignore[union-attr]
+        B = _stacked([wishes[i].beta for i in by_kind[Combination]], n)  # type: ignore[union-attr]
+        F, V = np.empty((len(W), n)), np.zeros((len(B), d))
+        for i in by_kind[Products]:
+            answers[i] = (np.zeros((d, d)), np.zeros(d))
+        for i in by_kind[Squares]:
+            answers[i] = np.zeros(d)
+        for rows, at in self.parts():
+            if len(W):
+                rows.multiply(W, F[:, at])
+            if len(B):
+                rows.transposed(B[:, at], V)
+            for i in by_kind[Products]:
+                rows.gram(wishes[i].D[at], *answers[i])  # type: ignore[union-attr]
+            for i in by_kind[Squares]:
+                rows.diagonal(wishes[i].D[at], answers[i])  # type: ignore[union-attr]
+        self.count += 1.0
+        _hand_out(answers, wishes, by_kind[Scores], F)
+        _hand_out(answers, wishes, by_kind[Combination], V)
+        return answers
+
+    def run(self, methods: Sequence[Asking]) -> None:
+        """Run methods side by side to their ends."""
+        wishes: dict[int, Wish] = {}
+        for number, method in enumerate(methods):
+            _advance(method, number, None, wishes)
+        while wishes:
+            numbers = list(wishes)
+            answers = self.answer([wishes.pop(number) for number in numbers])
+            for number, answer in zip(numbers, answers, strict=True):
+                _advance(methods[number], number, answer, wishes)
+
+
+def weighted_products(X: Any, weight: Floats) -> Floats:
+    """X diag(weight) X' as a dense matrix."""
+    found = (X * weight if not sparse.issparse(X) else X.multiply(weight[None]).tocsr()) @ X.T
+    dense: Floats = found.toarray() if sparse.issparse(found) else found
+    return dense
+
+
+def entries_per_row(X: Any) -> float:
+    """Stored entries of a row of an array or a sparse matrix."""
+    return X.nnz / max(1, X.shape[0]) if sparse.issparse(X) else float(X.shape[1])
+
+
+def _advance(method: Asking, number: int, answer: Any, wishes: dict[int, Wish]) -> None:
+    """Send an answer and note the next wish, if there is one."""
+    try:
+        wishes[number] = method.send(answer)
+    except StopIteration:
+        wishes.pop(number, None)
+
+
+def _stacked(rows: Sequence[Floats], width: int) -> Floats:
+    """One matrix of all vectors and matrices; no copy of a single one."""
+    if len(rows) == 1:
+        return np.ascontiguousarray(np.atleast_2d(rows[0]))
+    return np.vstack(rows) if len(rows) else np.empty((0, width))
+
+
+def _hand_out(
+    answers: list[Any], wishes: Sequence[Wish], numbers: Sequence[int], rows: Floats
+) -> None:
+    """Give each wish its rows of the result: one for a vector, several for a matrix."""
+    at = 0
+    for i in numbers:
+        wish = wishes[i]
+        asked = wish.w if isinstance(wish, Scores) else wish.beta  # type: ignore[union-attr]
+        if asked.ndim == 1:
+            answers[i] = rows[at]
+            at += 1
+        else:
+            answers[i] = rows[at : at + len(asked)]
+            at += len(asked)

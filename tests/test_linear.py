@@ -1,0 +1,620 @@
+"""Linear machines: weights instead of kernel values, by every solver that has them."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.datasets import make_classification
+from sklearn.linear_model import LogisticRegression
+from sklearn.svm import LinearSVC, LinearSVR
+
+from margrave import SVC, SVR, KernelLogisticRegression, ODMClassifier, RowBlocks, _core
+from margrave.solvers import WorkingSet, resolve_solver
+from margrave.solvers.auto import choose
+from tests import build, cases, oracle
+from tests.data import load
+from tests.golden import RECORDS
+from tests.test_properties import arrays, best, decisions
+
+SOLVERS = ["cd", "newton", "auto"]
+LINEAR = ("linear", {})
+each_solver = pytest.mark.parametrize("solver", SOLVERS)
+each_loss = pytest.mark.parametrize("loss", cases.MACHINES, ids=cases.name_of)
+each_intercept = pytest.mark.parametrize("intercept", cases.INTERCEPTS)
+
+
+def run(problem, solver, **settings):
+    return build.run(problem, solver=resolve_solver(solver), **settings)
+
+
+def check(solution, problem, tol):
+    """The certificate, computed anew from the attributes alone."""
+    X = problem.data.X
+    X = X.toarray() if sparse.issparse(X) else np.asarray(X, dtype=np.float64)
+    beta, w, b = solution.beta, solution.weights, solution.intercept
+    f, v = X @ w, X.T @ beta
+    np.testing.assert_allclose(solution.scores, f, atol=1e-9 * (1 + np.abs(f).max()))
+    primal, dual, gap = problem.linear_terms(beta, v, w, f, b)
+    scale = max(abs(primal), abs(dual))
+    assert solution.objective == pytest.approx(primal, rel=1e-9)
+    assert solution.dual == pytest.approx(dual, rel=1e-9)
+    assert gap == pytest.approx(primal + dual, abs=1e-9 * scale)
+    assert solution.converged and gap <= 1.01 * tol * scale
+    low, high = problem.loss.core().box(problem.y, problem.C)
+    assert np.all(beta >= low) and np.all(beta <= high)
+    if problem.intercept == "free":
+        assert abs(beta.sum()) <= 1e-12 * np.abs(beta).sum()
+
+
+# --- the optimum ---------------------------------------------------------------------------------
+
+
+@each_solver
+@each_loss
+@each_intercept
+def test_optimum(solver, loss, intercept):
+    X, y, C, _ = arrays(loss, LINEAR)
+    problem = build.problem(X, y, C, loss, LINEAR, intercept)
+    solution, progress = run(problem, solver, tol=1e-9)
+    check(solution, problem, 1e-9)
+    expected = best(loss, LINEAR, intercept)
+    assert abs(solution.objective - expected.primal) <= 1e-8 * abs(expected.primal)
+    np.testing.assert_allclose(X.T @ solution.beta, solution.weights, atol=1e-9)
+    if solver == "cd" and intercept != "free":
+        duals = [record["dual"] for record in progress.history]
+        assert np.all(np.diff(duals) <= 1e-10 * abs(duals[-1]))
+    objectives = [record["objective"] for record in progress.history]
+    if solver == "newton":  # it tells of its best
+        assert np.all(np.diff(objectives) <= 1e-9 * abs(objectives[-1]))
+
+
+@each_solver
+@pytest.mark.parametrize(
+    "record", [r for r in RECORDS if r.kernel == "linear"], ids=lambda r: r.name
+)
+def test_goldens(solver, record):
+    X, y = record.arrays()
+    loss = (record.loss, record.loss_parameters)
+    problem = build.problem(X, y, record.C, loss, LINEAR, record.intercept)
+    found, _ = run(problem, solver, tol=1e-10)
+    check(found, problem, 1e-10)
+    assert found.objective == pytest.approx(record.objective, rel=1e-8)
+    np.testing.assert_allclose(decisions(found)[list(record.rows)], record.decisions, atol=1e-4)
+
+
+@each_solver
+@each_loss
+@each_intercept
+def test_equals_the_kernel_path(solver, loss, intercept):
+    name = "diabetes" if not oracle.LOSSES[loss[0]].labels else "bc"
+    X, y = load(name)
+    problem = build.problem(X, y, 0.5, loss, LINEAR, intercept)
+    kernel, _ = build.run(problem, tol=1e-6, solver=WorkingSet())
+    linear, _ = run(problem, solver, tol=1e-6)
+    check(linear, problem, 1e-6)
+    assert linear.objective == pytest.approx(kernel.objective, rel=2e-6)
+
+
+# --- LIBLINEAR -----------------------------------------------------------------------------------
+
+
+@each_solver
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_linear_svc(solver, loss):
+    X, y = load("bc")
+    ours = SVC(0.3, kernel="linear", loss=loss, intercept="regularized", tol=1e-8, solver=solver)
+    theirs = LinearSVC(C=0.3, loss=loss, tol=1e-10, max_iter=10**6, dual=True)
+    ours.fit(X, y)
+    theirs.fit(X, y)
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-4)
+    np.testing.assert_allclose(ours.intercept_, theirs.intercept_, atol=1e-4)
+    assert (ours.predict(X) == theirs.predict(X)).all()
+
+
+@each_solver
+def test_logistic_regression(solver):
+    X, y = load("bc")
+    ours = KernelLogisticRegression(0.5, kernel="linear", tol=1e-9, solver=solver).fit(X, y)
+    theirs = LogisticRegression(C=0.5, tol=1e-10, solver="newton-cholesky").fit(X, y)
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-4)
+    np.testing.assert_allclose(ours.intercept_, theirs.intercept_, atol=1e-4)
+    np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-4)
+
+
+@each_solver
+def test_linear_svr(solver):
+    X, y = load("diabetes")
+    ours = SVR(1.0, 0.1, kernel="linear", intercept="regularized", tol=1e-8, solver=solver)
+    theirs = LinearSVR(C=1.0, epsilon=0.1, tol=1e-10, max_iter=10**6, random_state=0)
+    ours.fit(X, y)
+    theirs.fit(X, y)
+    np.testing.assert_allclose(ours.coef_[0], theirs.coef_, atol=1e-4)
+    np.testing.assert_allclose(ours.predict(X), theirs.predict(X), atol=1e-3)
+
+
+# --- properties ----------------------------------------------------------------------------------
+
+SOME = [
+    ("hinge", {}),
+    ("logistic", {}),
+    ("margin_distribution", {"theta": 0.1, "upsilon": 0.5}),
+]
+some_losses = pytest.mark.parametrize("loss", SOME, ids=cases.name_of)
+
+
+@each_solver
+@some_losses
+@each_intercept
+def test_order_labels_and_repeated_rows(solver, loss, intercept):
+    X, y, C, _ = arrays(loss, LINEAR)
+
+    def solve(X, y, C):
+        return run(build.problem(X, y, C, loss, LINEAR, intercept), solver, tol=1e-9)[0]
+
+    plain = solve(X, y, C)
+    order = np.random.default_rng(1).permutation(len(y))
+    mixed, flipped = solve(X[order], y[order], C[order]), solve(X, -y, C)
+    twice = solve(np.repeat(X, 2, axis=0), np.repeat(y, 2), np.repeat(C, 2) / 2)
+    for other, sign in ((mixed, 1), (flipped, -1), (twice, 1)):
+        assert other.objective == pytest.approx(plain.objective, rel=1e-7)
+        np.testing.assert_allclose(other.weights, sign * plain.weights, atol=2e-4)
+
+
+@each_solver
+@some_losses
+@each_intercept
+def test_warm_start_from_the_optimum_does_nothing(solver, loss, intercept):
+    X, y, C, _ = arrays(loss, LINEAR)
+    problem = build.problem(X, y, C, loss, LINEAR, intercept)
+    first, _ = run(problem, solver, tol=1e-9)
+    again, _ = run(problem, solver, tol=1e-8, start=first.beta)
+    assert again.n_iter == 0 and again.converged
+    np.testing.assert_allclose(again.beta, first.beta, rtol=1e-12, atol=1e-12)
+
+
+@each_solver
+@pytest.mark.parametrize("layout", cases.LAYOUTS)
+@pytest.mark.parametrize("dtype", cases.DTYPES)
+def test_layouts(solver, layout, dtype):
+    """Sparse equals dense, float32 equals float64, strided equals contiguous."""
+    X, y = load("bc")
+    X = np.where(np.abs(X) < 0.3, 0.0, X).astype(np.float32)
+    reference, _ = run(
+        build.problem(X.astype(float), y, 0.1, ("hinge", {}), LINEAR, "free"), solver
+    )
+    laid = cases.LAYOUTS[layout](X.astype(dtype))
+    found, _ = run(build.problem(laid, y, 0.1, ("hinge", {}), LINEAR, "free"), solver)
+    assert found.objective == pytest.approx(reference.objective, rel=1e-9)
+    np.testing.assert_allclose(found.weights, reference.weights, atol=1e-4)
+
+
+SHAPES = {
+    "duplicated columns": lambda X: np.hstack([X, X]),
+    "constant column": lambda X: np.hstack([X, np.full((len(X), 1), 3.0)]),
+    "column of zeros": lambda X: np.hstack([X, np.zeros((len(X), 1))]),
+    "collinear columns": lambda X: np.hstack([X, X[:, :1] - 2 * X[:, 1:2]]),
+    "one column": lambda X: X[:, :1],
+    "nothing but zeros": lambda X: np.zeros((len(X), 2)),
+    "rows of zeros": lambda X: X * (np.arange(len(X)) % 2)[:, None],
+    "more columns than rows": lambda X: np.random.default_rng(2).standard_normal((len(X), 100)),
+    "duplicated rows": lambda X: np.repeat(X[: len(X) // 2], 2, axis=0),
+    "huge": lambda X: 1e6 * X,
+    "tiny": lambda X: 1e-6 * X,
+}
+
+
+@each_solver
+@pytest.mark.parametrize("shape", SHAPES)
+@some_losses
+@each_intercept
+def test_shapes(solver, shape, loss, intercept):
+    if shape == "huge" and solver == "cd":
+        pytest.skip("coordinate descent needs very many passes for that")
+    X, y, C, _ = arrays(loss, LINEAR)
+    X = SHAPES[shape](X)
+    problem = build.problem(X, y, C, loss, LINEAR, intercept)
+    tol = 1e-4 if shape == "huge" else 1e-6
+    solution, _ = run(problem, solver, tol=tol, time_limit=20.0)
+    check(solution, problem, tol)
+
+
+@each_solver
+@pytest.mark.parametrize("rows", [1, 2, 3])
+@each_loss
+def test_few_rows(solver, rows, loss):
+    X, y, C, _ = arrays(loss, LINEAR)
+    problem = build.problem(X[:rows], y[:rows], C[:rows], loss, LINEAR, "regularized")
+    solution, _ = run(problem, solver, tol=1e-9)
+    check(solution, problem, 1e-9)
+
+
+@each_solver
+def test_many_features(solver):
+    """More than Cholesky is for: conjugate gradients, or coordinate descent."""
+    rng = np.random.default_rng(3)
+    X = sparse.random_array((150, 3000), density=0.02, rng=rng, format="csr")
+    y = np.sign(X @ rng.standard_normal(3000))
+    for loss in SOME:
+        for intercept in cases.INTERCEPTS:
+            problem = build.problem(X, y, 1.0, loss, LINEAR, intercept)
+            solution, _ = run(problem, solver, tol=1e-5)
+            check(solution, problem, 1e-5)
+
+
+def test_solvers_agree_on_a_sampled_problem():
+    """Enough rows for a start from a sample of them."""
+    X, y = make_classification(30_000, 12, n_informative=6, flip_y=0.1, random_state=0)
+    objectives = []
+    for solver in SOLVERS:
+        model = SVC(0.01, kernel="linear", solver=solver).fit(X, y)
+        assert model.converged_ and model.certify(X, y) <= 1e-3
+        objectives.append(model.objective_)
+    assert max(objectives) <= min(objectives) * (1 + 1e-3)
+
+
+# --- several classes -----------------------------------------------------------------------------
+
+
+@each_solver
+@pytest.mark.parametrize("scheme", ["ovo", "ovr"])
+def test_several_classes(solver, scheme):
+    X, y = make_classification(300, 8, n_informative=5, n_classes=4, random_state=1)
+    model = SVC(0.3, kernel="linear", multi_class=scheme, solver=solver, tol=1e-7).fit(X, y)
+    reference = SVC(0.3, kernel="linear", multi_class=scheme, solver="exact", tol=1e-7).fit(X, y)
+    np.testing.assert_allclose(model.objectives_, reference.objectives_, rtol=1e-6)
+    np.testing.assert_allclose(model.coef_, reference.coef_, atol=2e-3)
+    assert model.coef_.shape == (6 if scheme == "ovo" else 4, 8)
+    assert (model.predict(X) == reference.predict(X)).mean() > 0.99
+    assert model.certify(X, y) <= 1.01e-7
+
+
+def test_one_vs_rest_shares_passes():
+    X, y = make_classification(500, 8, n_informative=5, n_classes=4, random_state=1)
+    together = SVC(1.0, kernel="linear", multi_class="ovr", solver="newton").fit(X, y)
+    alone = [
+        SVC(1.0, kernel="linear", solver="newton").fit(X, y == c).history_[-1]["passes"]
+        for c in range(4)
+    ]
+    # the slowest problem sets the number of passes, not their sum
+    assert max(r["passes"] for r in together.history_) <= max(alone) + 1 < sum(alone) / 2
+
+
+# --- the choice ----------------------------------------------------------------------------------
+
+
+def test_choice():
+    rng = np.random.default_rng(0)
+    dense, wide = rng.standard_normal((300, 10)), rng.standard_normal((50, 3000))
+    thin = sparse.random_array((300, 100), density=0.05, rng=rng, format="csr")
+    text = sparse.random_array((300, 5000), density=0.01, rng=rng, format="csr")
+    hinge, logistic = ("hinge", {}), ("logistic", {})
+    expected = [
+        (dense, hinge, "newton"),
+        (thin, hinge, "cd"),
+        (thin, logistic, "newton"),
+        (text, hinge, "cd"),
+        (wide, hinge, "exact"),
+        (RowBlocks([dense]), hinge, "newton"),
+    ]
+    for X, loss, solver in expected:
+        y = np.where(np.arange(X.shape[0]) % 2, 1.0, -1.0)
+        problem = build.problem(X, y, 1.0, loss, LINEAR, "free")
+        assert choose(problem) == solver
+        solution, _ = run(problem, "auto", tol=1e-3)
+        assert solution.converged and solution.solver.startswith(solver)
+    assert SVC().fit(dense, dense[:, 0] > 0).solver_ == "exact"
+
+
+@pytest.mark.parametrize("features", [100, 3000])
+def test_hand_over_when_the_descent_stalls(features):
+    """Long rows, nearly equal, of different classes: coordinate descent creeps."""
+    rng = np.random.default_rng(5)
+    X = sparse.random_array((300, features), density=0.03, rng=rng, format="lil")
+    y = np.where(rng.random(300) < 0.5, 1.0, -1.0)
+    for pair in range(0, 20, 2):
+        X[pair] = X[pair + 1] = 30.0 * (rng.random(features) < 0.1)
+        X[pair, 0] = X[pair + 1, 0] + 0.01
+        y[pair], y[pair + 1] = 1.0, -1.0
+    model = SVC(10.0, kernel="linear", intercept="regularized").fit(X.tocsr(), y)
+    helper = "newton" if features == 100 else "exact"
+    assert model.solver_.split(", ")[:2] == ["cd", helper] and model.converged_
+    assert model.certify(X.tocsr(), y) <= 1e-3
+
+
+# --- budgets -------------------------------------------------------------------------------------
+
+
+@each_solver
+@pytest.mark.parametrize("multi_class", ["ovr", "ovo"])
+def test_budgets(solver, multi_class):
+    X, y = make_classification(400, 20, n_informative=10, n_classes=3, random_state=1)
+    model = SVC(100.0, kernel="linear", tol=1e-9, solver=solver, multi_class=multi_class)
+    with pytest.warns(UserWarning, match="max_iter=1"):
+        model.set_params(max_iter=1).fit(X, y)
+    assert not model.converged_ and np.isfinite(model.gap_) and model.n_iter_ <= 3
+    assert model.certify(X, y) == pytest.approx(model.gap_, rel=1e-6)
+    with pytest.warns(UserWarning, match="time_limit"):
+        model.set_params(max_iter=-1, time_limit=1e-9).fit(X, y)
+    assert not model.converged_ and model.gap_ <= 1.0
+    seen = []
+    with pytest.warns(UserWarning, match="callback"):
+        model.set_params(time_limit=None, callbacks=lambda r: seen.append(r) or len(seen) > 1)
+        model.fit(X, y)
+    assert 2 <= len(seen) <= 9 and {"objective", "gap", "passes"} <= set(seen[0])
+
+
+# --- attributes ----------------------------------------------------------------------------------
+
+
+@each_solver
+def test_attributes(solver):
+    X, y = load("bc")
+    model = SVC(kernel="linear", solver=solver, tol=1e-8).fit(X, y)
+    np.testing.assert_array_equal(model.support_vectors_, X[model.support_])
+    np.testing.assert_allclose(model.coef_, model.dual_coef_ @ model.support_vectors_, atol=1e-8)
+    np.testing.assert_allclose(
+        model.decision_function(X), X @ model.coef_[0] + model.intercept_[0], atol=1e-9
+    )
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
+    np.testing.assert_array_equal(again.support_vectors_, model.support_vectors_)
+    assert again.certify(X, y) == model.certify(X, y)
+    model.set_params(kernel="rbf", solver="auto").fit(
+        X, y
+    )  # leaves nothing of the linear model behind
+    assert not hasattr(model, "coef_") and len(model.support_vectors_) == len(model.support_)
+
+
+def test_warm_start_of_an_estimator():
+    X, y = load("bc")
+    for Model in (SVC, KernelLogisticRegression, ODMClassifier):
+        model = Model(kernel="linear", tol=1e-9, warm_start=True).fit(X, y)
+        assert model.set_params(tol=1e-8).fit(X, y).n_iter_ == 0
+
+
+# --- rows outside memory -------------------------------------------------------------------------
+
+
+def in_blocks(X, sizes=(100, 1, 250)):
+    ends = np.cumsum([0, *sizes, X.shape[0] - sum(sizes)])
+    return [X[a:b] for a, b in itertools.pairwise(ends)]
+
+
+@pytest.mark.parametrize("layout", ["C", "csr32"])
+@pytest.mark.parametrize("intercept", cases.INTERCEPTS)
+def test_blocks_equal_one_array(layout, intercept):
+    X, y = load("bc")
+    X = cases.LAYOUTS[layout](X)
+    parts = in_blocks(X)
+    blocks = RowBlocks([lambda part=part: part for part in parts])
+    assert blocks.shape == X.shape and blocks.sizes == [part.shape[0] for part in parts]
+    for loss in ("hinge", "squared_hinge"):
+        model = SVC(kernel="linear", loss=loss, intercept=intercept, solver="newton", tol=1e-8)
+        whole = model.fit(X, y).coef_
+        inside = model.predict(X)
+        np.testing.assert_allclose(model.fit(blocks, y).coef_, whole, atol=1e-6)
+        assert model.certify(blocks, y) <= 1.01e-8
+        np.testing.assert_array_equal(model.predict(blocks), inside)
+
+
+def test_blocks_are_read_one_at_a_time():
+    rng = np.random.default_rng(0)
+    alive, most = [0], [0]
+
+    class Block(np.ndarray):
+        def __del__(self):
+            if self.base is None:
+                alive[0] -= 1
+
+    def make(seed):
+        def read():
+            alive[0] += 1
+            most[0] = max(most[0], alive[0])
+            block = np.ndarray.__new__(Block, (1000, 5))
+            block[:] = np.random.default_rng(seed).standard_normal((1000, 5))
+            return block
+
+        return read
+
+    blocks = RowBlocks([make(seed) for seed in range(8)])
+    y = np.concatenate([b[:, 0] + 0.5 * rng.standard_normal(1000) for b in blocks])
+    model = SVR(kernel="linear").fit(blocks, y)
+    assert model.converged_ and model.certify(blocks, y) <= 1e-3
+    assert most[0] <= 2  # one in use, and the one before it on its way out
+
+
+def test_blocks_from_files(tmp_path):
+    X, y = load("diabetes")
+    paths = []
+    for number, part in enumerate(in_blocks(X.astype(np.float32))):
+        paths.append(tmp_path / f"{number}.npy")
+        np.save(paths[-1], part)
+    model = SVR(kernel="linear", tol=1e-8).fit(RowBlocks(paths), y)
+    reference = SVR(kernel="linear", tol=1e-8).fit(X.astype(np.float32), y)
+    np.testing.assert_allclose(model.coef_, reference.coef_, atol=1e-6)
+
+
+def test_models_of_rows_outside_memory_hold_no_rows(tmp_path):
+    X, y = load("bc")
+    np.save(tmp_path / "X.npy", X)
+    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
+    for rows in (mapped, RowBlocks(in_blocks(X))):
+        model = SVC(kernel="linear").fit(rows, y)
+        again = pickle.loads(pickle.dumps(model))
+        assert len(pickle.dumps(model)) < X.nbytes // 4
+        np.testing.assert_array_equal(again.predict(X), model.predict(X))
+        with pytest.raises(AttributeError, match="support_ of the data"):
+            _ = again.support_vectors_
+        assert again.certify(X, y) == pytest.approx(model.gap_, abs=1e-9)
+
+
+def test_blocks_are_refused_where_they_cannot_work():
+    X, y = load("bc")
+    blocks = RowBlocks(in_blocks(X))
+    with pytest.raises(ValueError, match="kernel='linear'"):
+        SVC().fit(blocks, y)
+    with pytest.raises(ValueError, match="'cd' needs all rows in one array"):
+        SVC(kernel="linear", solver="cd").fit(blocks, y)
+    with pytest.raises(ValueError, match="multi_class='ovr'"):
+        SVC(kernel="linear").fit(blocks, np.arange(len(y)) % 3)
+    with pytest.raises(ValueError, match="weight zero"):
+        SVC(kernel="linear").fit(blocks, y, sample_weight=np.arange(len(y)) > 5)
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        SVC(kernel="linear").fit(blocks, y[:-1])
+    with pytest.raises(ValueError, match="at least one block"):
+        RowBlocks([])
+    with pytest.raises(ValueError, match="different numbers of columns"):
+        RowBlocks([X[:5], X[:5, :3]])
+    with pytest.raises(ValueError, match="dimensions"):
+        RowBlocks([X[0]])
+    with pytest.raises(ValueError, match="rows and"):
+        SVC(kernel="linear").fit(RowBlocks([X[:0]]), y[:0])
+    bad = X.copy()
+    bad[200, 3] = np.nan
+    with pytest.raises(ValueError, match="block 2 of X contains NaN"):
+        SVC(kernel="linear").fit(RowBlocks(in_blocks(bad)), y)
+    with pytest.raises(ValueError, match="NaN"):
+        SVR(kernel="linear").fit(blocks, np.where(np.arange(len(y)) == 3, np.nan, y))
+    model = SVC(kernel="linear").fit(blocks, y)
+    with pytest.raises(ValueError, match="expecting 30 features"):
+        model.predict(RowBlocks([X[:, :3]]))
+
+
+# --- the compiled passes -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("isa", _core.isa_levels())
+@pytest.mark.parametrize("layout", cases.LAYOUTS)
+@pytest.mark.parametrize("dtype", cases.DTYPES)
+@pytest.mark.parametrize("shape", [(1, 1), (7, 3), (600, 17), (300, 70)])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_passes(isa, layout, dtype, shape, threads):
+    rng = np.random.default_rng(0)
+    n, d = shape
+    X = (rng.standard_normal(shape) * (rng.random(shape) < 0.4)).astype(dtype)
+    exact = X.astype(np.float64)
+    team = _core.Team(threads, isa)
+    firsts, lasts = [n // 2, 0], [n, n // 3]  # two stretches, in this order
+    rows = np.r_[n // 2 : n, 0 : n // 3]
+    view = _core.LinearRows(build.rows(X, layout), firsts, lasts, team)
+    A, m = exact[rows], len(rows)
+    W, B, D = rng.standard_normal((3, d)), rng.standard_normal((2, m)), rng.random(m)
+    D[::3] = 0.0
+    scores, sums = np.empty((3, m)), np.ones((2, d))
+    view.multiply(W, scores)
+    view.transposed(B, sums)
+    matrix, border, diagonal = np.ones((d, d)), np.ones(d), np.ones(d)
+    view.gram(D, matrix, border)
+    view.diagonal(D, diagonal)
+    np.testing.assert_allclose(scores, W @ A.T, atol=1e-12 * d)
+    np.testing.assert_allclose(sums, 1 + B @ A, atol=1e-12 * n)
+    np.testing.assert_allclose(matrix, 1 + A.T @ (D[:, None] * A), atol=1e-12 * n)
+    np.testing.assert_allclose(border, 1 + D @ A, atol=1e-12 * n)
+    np.testing.assert_allclose(diagonal, 1 + D @ A**2, atol=1e-12 * n)
+    np.testing.assert_allclose(view.squares(), (A**2).sum(axis=1), atol=1e-12 * d)
+
+
+@each_loss
+def test_envelope(loss):
+    """Its slope is -beta, its bend the derivative of that, and it lies below the loss."""
+    rng = np.random.default_rng(4)
+    n, delta = 300, 0.3
+    naive, core = cases.oracle_loss(loss), build.core_loss(loss)
+    y = rng.choice([-1.0, 1.0], n) if naive.labels else rng.standard_normal(n)
+    C, f = rng.uniform(0.5, 2.0, n), 2.0 * rng.standard_normal(n)
+    low, high = (np.clip(bound, -C, C) for bound in naive.box(y, C))
+    centre = rng.uniform(low, high)
+    terms = _core.RowTerms(core, y, C, _core.Team(1))
+    if core.smooth:
+        beta, bend = terms.respond(None, 0.0, f)
+        np.testing.assert_allclose(beta, -core.slope(y, C, f))
+        np.testing.assert_allclose(bend, core.bend(y, C, f))
+        return
+    beta, bend = terms.respond(centre, delta, f)
+
+    def envelope(x):
+        answer, _ = terms.respond(centre, delta, x)
+        return -(answer * x + naive.h(y, C, answer) + delta / (2 * C) * (answer - centre) ** 2)
+
+    step = 1e-6
+    np.testing.assert_allclose((envelope(f + step) - envelope(f - step)) / 2e-6, -beta, atol=1e-4)
+    ahead, behind = (
+        terms.respond(centre, delta, f + step)[0],
+        terms.respond(centre, delta, f - step)[0],
+    )
+    inside = (np.abs(ahead - beta) > 0) == (np.abs(beta - behind) > 0)  # no corner in between
+    np.testing.assert_allclose(((behind - ahead) / 2e-6)[inside], bend[inside], atol=1e-4)
+    assert np.all(envelope(f) <= core.value(y, C, f) + 1e-12)
+    assert terms.gap(beta, f, 0.0) == pytest.approx(naive.gap(y, C, beta, f).sum())
+    assert terms.conjugate(beta) == pytest.approx(naive.h(y, C, beta).sum())
+
+
+@each_loss
+def test_line_search_and_intercept(loss):
+    rng = np.random.default_rng(5)
+    n = 200
+    naive, core = cases.oracle_loss(loss), build.core_loss(loss)
+    y = rng.choice([-1.0, 1.0], n) if naive.labels else rng.standard_normal(n)
+    C, f = rng.uniform(0.5, 2.0, n), rng.standard_normal(n)
+    terms = _core.RowTerms(core, y, C, _core.Team(1))
+    delta = 0.0 if core.smooth else 0.2
+    for length in (1e-3, 1.0, 1e3):
+        df = -length * terms.respond(None, delta, f)[0] * -1.0 / C  # downhill in every row
+
+        def slope(t, df=df):
+            return 1e-3 * t * float(df @ df) - float(terms.respond(None, delta, f + t * df)[0] @ df)
+
+        t = terms.line_search(None, delta, f, df, 0.0, 1e-3 * float(df @ df))
+        assert t > 0.0 and abs(slope(t)) <= 0.2 * abs(slope(0.0)) * (1 + 1e-9)
+    b = terms.best_intercept(f, 0.7)
+    grid = b + np.linspace(-0.5, 0.5, 41)
+    least = min(float(core.value(y, C, f + x).sum()) for x in grid)
+    assert terms.value(f, b) <= least + 1e-9 * abs(least)
+
+
+def test_small_systems():
+    rng = np.random.default_rng(6)
+    for n in (1, 2, 5, 40):
+        A = rng.standard_normal((n, n))
+        A = A @ A.T + np.eye(n)
+        b = rng.standard_normal(n)
+        np.testing.assert_allclose(_core.solve_positive(A, b), np.linalg.solve(A, b), rtol=1e-9)
+    assert _core.solve_positive(-np.eye(2), np.ones(2)) is None
+    with pytest.raises(ValueError, match="wrong shape"):
+        _core.solve_positive(np.eye(2), np.ones(3))
+
+
+def test_wrong_arguments_of_the_core():
+    X = np.ones((4, 2))
+    team = _core.Team(1)
+    with pytest.raises(ValueError, match="stretch"):
+        _core.LinearRows(build.rows(X), [0], [5], team)
+    rows = _core.LinearRows(build.rows(X), [0], [4], team)
+    with pytest.raises(ValueError, match="shape"):
+        rows.multiply(np.ones((1, 3)), np.empty((1, 4)))
+    with pytest.raises(ValueError, match="columns"):
+        rows.transposed(np.ones((2, 4)), np.empty((1, 2)))
+    with pytest.raises(ValueError, match="length"):
+        rows.gram(np.ones(3), np.zeros((2, 2)), np.zeros(2))
+    terms = _core.RowTerms(_core.Loss("hinge"), np.ones(4), np.ones(4), team)
+    with pytest.raises(ValueError, match="length"):
+        terms.respond(None, 1.0, np.ones(3))
+
+
+def test_a_team_can_be_stopped():
+    X = np.ones((200_000, 4))
+    team = _core.Team(2)
+    rows = _core.LinearRows(build.rows(X), [0], [len(X)], team)
+    team.limit(0.0)
+    with pytest.raises(_core.Stopped):
+        rows.multiply(np.ones((1, 4)), np.empty((1, len(X))))
+    team.limit(1e18)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rows.multiply(np.ones((1, 4)), np.empty((1, len(X))))
+    assert not team.interrupted
