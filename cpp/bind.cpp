@@ -30,14 +30,20 @@ PyRows csr_rows(nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu> 
     r.rows.count = std::int64_t(starts.size()) - 1, r.rows.features = features;
     r.rows.values = values.data(), r.rows.indices = indices.data(), r.rows.starts = starts.data();
     // Numbers from outside address memory: check them once.
-    const std::int64_t stored = std::int64_t(std::min(values.size(), indices.size()));
-    for (std::int64_t i = 0; i < r.rows.count; ++i) {
-        if (starts.data()[i] > starts.data()[i + 1] || starts.data()[i] < 0 || starts.data()[i + 1] > stored)
-            throw nb::value_error("compressed rows: offsets do not fit the data");
-        r.rows.each(i, [&](std::int64_t k, double) {
-            if (k < 0 || k >= features) throw nb::value_error("compressed rows: a column index is out of range");
-        });
-    }
+    const std::int64_t stored = std::int64_t(std::min(values.size(), indices.size())), first = starts.data()[0], last = starts.data()[r.rows.count];
+    bool ordered = first >= 0 && last <= stored;
+    for (std::int64_t i = 0; i < r.rows.count; ++i) ordered &= starts.data()[i] <= starts.data()[i + 1];
+    if (!ordered) throw nb::value_error("compressed rows: offsets do not fit the data");
+    const auto all = [&](const auto* x, auto&& good) {
+        bool every = true;
+        for (std::int64_t t = first; t < last; ++t) every &= good(x[t]);
+        return every;
+    };
+    const auto known = [&](auto k) { return std::uint64_t(k) < std::uint64_t(features); };
+    const auto is_one = [](auto v) { return v == 1; };
+    if (!(r.rows.wide_indices ? all(static_cast<const std::int64_t*>(r.rows.indices), known) : all(static_cast<const std::int32_t*>(r.rows.indices), known)))
+        throw nb::value_error("compressed rows: a column index is out of range");
+    r.rows.ones = r.rows.is_double ? all(static_cast<const double*>(r.rows.values), is_one) : all(static_cast<const float*>(r.rows.values), is_one);
     r.keep = {nb::cast(values), nb::cast(indices), nb::cast(starts)};
     return r;
 }

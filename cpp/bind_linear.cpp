@@ -246,7 +246,7 @@ void bind_linear(nb::module_& m) {
     m.def("solve_positive", [](const Table& A, const Doubles& b) -> nb::object {
         if (A.shape(0) != A.shape(1) || A.shape(0) != b.size()) throw nb::value_error("a system of a wrong shape");
         std::vector<double> factor(A.data(), A.data() + A.size()), x = copied(b);
-        if (!solve_positive(factor.data(), x.data(), std::int64_t(x.size()))) return nb::none();
+        if (!solve_positive(factor.data(), x.data(), std::int64_t(x.size()), choose_isa(""))) return nb::none();
         return to_numpy(std::move(x)); },
         nb::arg("A"), nb::arg("b"), "Solve a small positive definite system; None if it is not.");
     m.def("stochastic_steps", &stochastic_steps, nb::arg("rows"), nb::arg("terms"), nb::arg("order"), nb::arg("eta"), nb::arg("f"), nb::arg("slopes"), nb::arg("constant"),

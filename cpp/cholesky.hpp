@@ -2,28 +2,27 @@
 // ours when called for a tenth of a millisecond at a time.
 #pragma once
 #include <cmath>
-#include <cstdint>
+
+#include "isa.hpp"
 
 namespace margrave {
 
-inline double product(const double* a, const double* b, std::int64_t n) {
-    double sum[4] = {0, 0, 0, 0};
-    std::int64_t k = 0;
-    for (; k + 4 <= n; k += 4)
-        for (int j = 0; j < 4; ++j) sum[j] += a[k + j] * b[k + j];
-    for (; k < n; ++k) sum[0] += a[k] * b[k];
-    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
-}
-
 // Solves A x = b in place of b, by A = LL' in place of A (n x n, by rows); false if A is not positive definite.
-inline bool solve_positive(double* A, double* b, std::int64_t n) {
+inline bool solve_positive(double* A, double* b, std::int64_t n, const Isa& isa) {
+    Rows rows;  // of A
+    rows.count = n, rows.values = A, rows.row_stride = n, rows.column_stride = 1;
+    const RowOperations operations = isa.row_operations(rows);
+    const auto product = [&](std::int64_t row, const double* x, std::int64_t length) {
+        rows.features = length;
+        return operations.dot(rows, row, x);
+    };
     for (std::int64_t i = 0; i < n; ++i) {
         double* row = A + i * n;
-        for (std::int64_t j = 0; j < i; ++j) row[j] = (row[j] - product(row, A + j * n, j)) / A[j * n + j];
-        const double pivot = row[i] - product(row, row, i);
+        for (std::int64_t j = 0; j < i; ++j) row[j] = (row[j] - product(j, row, j)) / A[j * n + j];
+        const double pivot = row[i] - product(i, row, i);
         if (!(pivot > 1e-16 * row[i]) || !std::isfinite(pivot)) return false;
         row[i] = std::sqrt(pivot);
-        b[i] = (b[i] - product(row, b, i)) / row[i];
+        b[i] = (b[i] - product(i, b, i)) / row[i];
     }
     for (std::int64_t i = n - 1; i >= 0; --i) {
         b[i] /= A[i * n + i];

@@ -35,9 +35,10 @@ class LinearRows {
     // Row i will be needed soon.
     void prefetch(std::int64_t i) const {
         const std::int64_t at = rows_.sparse ? rows_.starts[row(i)] : row(i) * rows_.row_stride, size = rows_.is_double ? 8 : 4;
+        if (rows_.sparse) __builtin_prefetch(static_cast<const char*>(rows_.indices) + at * (rows_.wide_indices ? 8 : 4));
+        if (rows_.ones) return;
         const char* x = static_cast<const char*>(rows_.values) + at * size;
         for (int line = 0; line < 4; ++line) __builtin_prefetch(x + 64 * line);
-        if (rows_.sparse) __builtin_prefetch(static_cast<const char*>(rows_.indices) + at * (rows_.wide_indices ? 8 : 4));
     }
 
     std::vector<double> squares() const {

@@ -72,6 +72,24 @@ struct CompressedRow {
     }
 };
 
+template <class I>
+struct RowOfOnes {
+    static double dot(const Rows& rows, std::int64_t row, const double* w) {
+        const I* at = static_cast<const I*>(rows.indices);
+        const std::int64_t end = rows.starts[row + 1];
+        std::int64_t t = rows.starts[row];
+        double sum[4] = {0, 0, 0, 0};
+        for (; t + 4 <= end; t += 4)
+            for (int j = 0; j < 4; ++j) sum[j] += w[at[t + j]];
+        for (; t < end; ++t) sum[0] += w[at[t]];
+        return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    }
+    static void add(const Rows& rows, std::int64_t row, double factor, double* w) {
+        const I* at = static_cast<const I*>(rows.indices);
+        for (std::int64_t t = rows.starts[row]; t < rows.starts[row + 1]; ++t) w[at[t]] += factor;
+    }
+};
+
 template <class Row>
 constexpr RowOperations operations_of() {
     return {Row::dot, Row::add};
@@ -83,7 +101,10 @@ RowOperations operations_for(const Rows& rows) {
     return rows.column_stride == 1 ? operations_of<DenseRow<U>>() : operations_of<StridedRow<U>>();
 }
 
-inline RowOperations row_operations(const Rows& rows) { return rows.is_double ? operations_for<double>(rows) : operations_for<float>(rows); }
+inline RowOperations row_operations(const Rows& rows) {
+    if (rows.ones) return rows.wide_indices ? operations_of<RowOfOnes<std::int64_t>>() : operations_of<RowOfOnes<std::int32_t>>();
+    return rows.is_double ? operations_for<double>(rows) : operations_for<float>(rows);
+}
 
 }  // namespace MARGRAVE_ISA
 }  // namespace margrave

@@ -8,6 +8,7 @@ namespace margrave {
 struct Rows {
     std::int64_t count = 0, features = 0;
     bool sparse = false, is_double = true, wide_indices = false;
+    bool ones = false;  // sparse, and every stored value is one, as in one-hot rows: products need not look at them
     const void* values = nullptr;
     std::int64_t row_stride = 0, column_stride = 0;  // in elements
     const void* indices = nullptr;

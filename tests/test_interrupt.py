@@ -21,7 +21,10 @@ ESTIMATORS = [
 ]
 # columns of very different scales
 ROWS = "X, y = np.tile(X * np.logspace(0, -3, 12), (16, 1)), np.tile(y, 16)"
-SLOW = "X = RowBlocks([lambda a=a: (time.sleep(0.05), X_[a : a + 3000])[1] for a in range(0, 12_000, 3000)])"
+SLOW = (
+    "X = RowBlocks([lambda a=a: (time.sleep(0.05), X_[a : a + 3000])[1]"
+    " for a in range(0, 12_000, 3000)])"
+)
 LINEAR = [
     ("SVC(C=1e6, kernel='linear', tol=1e-12, solver='cd')", ""),
     ("SVC(C=1e2, kernel='linear', tol=1e-12, solver='newton')", SLOW),

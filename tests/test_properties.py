@@ -378,7 +378,7 @@ def test_problems_on_blocks_of_shared_data():
     y = np.r_[np.ones(50), -np.ones(50)]
     problems = [Problem(data, pair, y, np.ones(100), Loss("hinge"), "free") for pair in pairs]
     with Progress(TOL, -1, None, None, 0, "test") as progress:
-        settings = Settings(tol=TOL, memory=1 << 26, threads=2, seed=0, progress=progress)
+        settings = Settings(tol=TOL, memory_limit=1 << 26, threads=2, seed=0, progress=progress)
         solutions = WorkingSet().solve(problems, settings, None)
     for pair, found in zip(pairs, solutions, strict=True):
         rows = np.isin(labels, pair)

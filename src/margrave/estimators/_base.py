@@ -102,7 +102,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     def _check_parameters(self) -> None:
         """Raise for a wrong parameter before anything is computed."""
         self._validate_params()
-        parse_bytes(self.memory_limit)
+        if self.memory_limit is not None:
+            parse_bytes(self.memory_limit)
         thread_count(self.n_jobs)
         resolve_solver(self.solver)
 
@@ -182,7 +183,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         with progress:
             settings = Settings(
                 tol=self.tol,
-                memory=parse_bytes(self.memory_limit),
+                memory_limit=self.memory_limit,
                 threads=thread_count(self.n_jobs),
                 seed=self._seed(),
                 progress=progress,

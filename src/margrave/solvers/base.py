@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from margrave.problem import Floats, JointProblem, Problem, Solution
 from margrave.progress import Progress
+from margrave.resources import parse_bytes
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -20,16 +22,21 @@ R = TypeVar("R")
 class Settings:
     """Tolerance, budgets and progress of one fit.
 
-    ``tol`` is the relative duality gap, ``memory`` the bytes for caches and buffers beyond the
-    data, ``engine`` where strategies with several workers run (None: this machine's threads).
+    ``tol`` is the relative duality gap, ``memory_limit`` for caches and buffers beyond the data
+    (None: half of what is free), ``engine`` where strategies with several workers run (None: this machine's threads).
     """
 
     tol: float
-    memory: int
+    memory_limit: int | str | None
     threads: int
     seed: int
     progress: Progress
     engine: Any = None
+
+    @cached_property
+    def memory(self) -> int:
+        """Bytes for caches and buffers; what is free is looked up only where it matters."""
+        return parse_bytes(self.memory_limit)
 
 
 class Solver(Protocol):
