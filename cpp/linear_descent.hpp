@@ -73,7 +73,7 @@ class LinearDescent {
         return status;
     }
 
-    // The point as it is, feasible, with exact weights and scores and the best intercept. False if it was stopped.
+    // The point as it is, feasible, with exact weights and scores and the best intercept.
     Round tell() {
         const std::int64_t n = rows_.count(), d = rows_.features();
         for (std::int64_t i = 0; i < n; ++i) beta[i] = items_[i].beta;
@@ -110,6 +110,8 @@ class LinearDescent {
     };
 
     void begin() {
+        scores.assign(rows_.count(), 0.0);
+        noise_ = 1e-15 * terms_.value(scores.data(), 0.0);
         const std::vector<double> squares = rows_.squares();
         const std::int64_t n = rows_.count(), d = rows_.features();
         w_.assign(d, 0.0);
@@ -122,7 +124,6 @@ class LinearDescent {
         b_ = intercept_ == Intercept::regularized ? sum_ : 0.0;
         passes_ += 2;
         if (intercept_ == Intercept::free && support_ > 0) {
-            scores.resize(n);
             rows_.multiply({w_.data(), 1, d}, {scores.data(), 1, n});
             b_ = terms_.best_intercept(scores.data(), 0.0);
             passes_ += 1;
@@ -242,7 +243,8 @@ class LinearDescent {
     void fill(Round& record, double gap, double dual) const {
         record.round = rounds_, record.steps = steps_, record.passes = passes_;
         record.dual = dual, record.primal = gap - dual;
-        record.gap = gap / std::max({std::fabs(record.primal), std::fabs(dual), 1e-300});
+        // An optimum of zero is never met exactly: below the rounding of what zero weights pay, a gap is none.
+        record.gap = gap <= noise_ ? 0.0 : gap / std::max({std::fabs(record.primal), std::fabs(dual), 1e-300});
         record.violation = largest_;
         record.when = std::chrono::steady_clock::now();
     }
@@ -257,7 +259,7 @@ class LinearDescent {
     std::vector<std::int64_t> active_, blocks_;  // in ascending order; the order of a pass
     bool begun_ = false, warm_, trusting_ = true;  // that the rows left out are content
     std::chrono::steady_clock::time_point told_{};
-    double b_ = 0, rho_ = 0, sum_ = 0, gap_ = 0, largest_ = 0, discontent_ = kInfinity, discontent_of_all_ = 0, passes_ = 0, conjugate_ = 0;
+    double b_ = 0, rho_ = 0, sum_ = 0, gap_ = 0, largest_ = 0, discontent_ = kInfinity, discontent_of_all_ = 0, passes_ = 0, conjugate_ = 0, noise_ = 0;
     double best_gap_ = kInfinity, best_dual_ = kInfinity;
     std::int64_t next_ = 0, rounds_ = 0, steps_ = 0, visits_ = 0, support_ = 0;
     int still_ = 0, chances_ = 0;

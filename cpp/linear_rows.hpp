@@ -171,11 +171,14 @@ class LinearRows {
                 values.assign(std::max(stride, groups * kGroup), 0.0), zeros = values;
                 for (std::int64_t k = 0; k < d; ++k) out.push_back(block.data() + k * stride);
             }
+            double* x = values.data();
             if (data.sparse) std::fill(values.begin(), values.end(), 0.0);
-            data.each(row, [&](std::int64_t k, double x) { values[k] = x; });
+            data.each(row, [&](std::int64_t k, double v) { x[k] = v; });
+            double *to_left = left.data() + rows * kGroup, *to_right = right.data() + rows * L;
             for (std::int64_t g = 0; g < groups; ++g)
-                for (int r = 0; r < kGroup; ++r) left[(g * kBlock + rows) * kGroup + r] = factor * values[g * kGroup + r];
-            for (std::int64_t p = 0; p < panels; ++p) std::copy_n(&values[p * L], L, &right[(p * kBlock + rows) * L]);
+                for (int r = 0; r < kGroup; ++r) to_left[g * kBlock * kGroup + r] = factor * x[g * kGroup + r];
+            for (std::int64_t p = 0; p < panels; ++p)
+                for (int l = 0; l < L; ++l) to_right[p * kBlock * L + l] = x[p * L + l];
             if (++rows == kBlock) flush(isa);
         }
         void flush(const Isa& isa) {

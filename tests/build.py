@@ -54,7 +54,9 @@ def run(
 ):
     """Solve one problem, by default with the working-set solver; (solution, progress)."""
     with Progress(tol, max_iter, time_limit, callbacks, verbose=0, label="test") as progress:
-        settings = Settings(tol=tol, memory_limit=memory, threads=threads, seed=0, progress=progress)
+        settings = Settings(
+            tol=tol, memory_limit=memory, threads=threads, seed=0, progress=progress
+        )
         starts = None if start is None else [np.array(start, dtype=np.float64)]
         solver = solver or WorkingSet(size=size)
         solution, *rest = solver.solve([problem], settings, starts)

@@ -9,7 +9,10 @@ import time
 import numpy as np
 import pytest
 
+from margrave import ODMClassifier
 from margrave.engines import ENGINES, Serial, Threads, resolve_engine
+from margrave.solvers import VarianceReduced
+from tests.data import load
 
 each_engine = pytest.mark.parametrize("name", ENGINES)
 
@@ -178,3 +181,17 @@ def test_names_and_objects():
         resolve_engine(3, 2)
     with pytest.raises(ValueError, match="n_workers=0"):
         Threads(0)
+
+
+def test_estimators_take_engines():
+    X, y = load("bc")
+    models = [
+        ODMClassifier(kernel="linear", solver=VarianceReduced(partitions=2), engine=engine)
+        for engine in ("serial", "threads", None, Serial())
+    ]
+    first, *others = [model.fit(X, y).coef_ for model in models]
+    for coef in others:
+        np.testing.assert_array_equal(coef, first)
+    for engine in ("nonsense", 3):
+        with pytest.raises(ValueError, match="engine"):
+            ODMClassifier(engine=engine).fit(X, y)

@@ -4,7 +4,8 @@ Kernels have the working-set solver. A linear machine has Newton's method where 
 or the rows are dense, which costs little for up to some thousand features, and else coordinate
 descent, which is faster on sparse rows unless it stalls. A descent that stalls hands its rows of
 interest to the working-set solver, whose steps see how rows depend on each other, and if that is
-not enough the whole problem to Newton's method.
+not enough the whole problem to Newton's method; what Newton's method cannot finish goes to the
+working-set solver, unless there are too many rows for it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from margrave.problem import Floats, Problem, Solution
 from margrave.progress import Progress
 from margrave.rows import RowBlocks
 from margrave.solvers.base import Settings, side_by_side
-from margrave.solvers.linear import descend_linear, is_linear, newton_linear
+from margrave.solvers.linear import combination, descend_linear, is_linear, newton_linear
 from margrave.solvers.linear_newton import DIRECT
 from margrave.solvers.passes import entries_per_row
 from margrave.solvers.working_set import WorkingSet
@@ -47,7 +48,7 @@ class Auto:
         if choice == "exact":
             return WorkingSet().solve(problems, settings, starts)
         if choice == "newton":
-            return newton_linear(problems, settings, starts)
+            return _newton(problems, settings, starts)
         return _descend(problems, settings, starts)
 
 
@@ -61,6 +62,25 @@ def choose(problem: Problem) -> str:
     if d <= DIRECT and (dense or problem.is_smooth):
         return "newton"
     return "exact" if dense and n <= min(d, _FEW_ROWS) else "cd"
+
+
+def _newton(
+    problems: Sequence[Problem], settings: Settings, starts: Sequence[Floats] | None
+) -> list[Solution]:
+    """Newton's method; what it cannot finish is left to the working-set solver."""
+    solutions = newton_linear(problems, settings, starts)
+    for number, (problem, before) in enumerate(zip(problems, solutions, strict=True)):
+        small = problem.n_rows <= _POLISHED and not isinstance(problem.data.X, RowBlocks)
+        if before.converged or not small or _is_over(settings):
+            continue
+        (after,) = WorkingSet().solve([problem], settings, [before.beta])
+        solutions[number] = replace(
+            after,
+            n_iter=before.n_iter + after.n_iter,
+            solver="newton, exact",
+            weights=combination(problem, after.beta),
+        )
+    return solutions
 
 
 def _descend(

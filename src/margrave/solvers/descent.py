@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -121,21 +122,36 @@ class Kernels:
     """
 
     def __init__(self, data: Data, settings: Settings, workers: int, size: int | None) -> None:
-        self.data = data
+        self.data, self.settings, self.workers = data, settings, workers
         self.threads = max(1, settings.threads // workers)
-        share = settings.memory // workers
-        self.size = size or max(2, min(_LARGEST_SET, math.isqrt(share // 32)))
-        self.buffer = min(32 << 20, share // 8)
-        self.memory = max(
-            0, share - 128 * data.n_rows - 8 * min(self.size, data.n_rows) ** 2 - self.buffer
-        )
-        self.given_size = size is not None
+        self.given_size = size
         self.seed, self.progress = settings.seed, settings.progress
         self.made: dict[tuple[str, float, bool], _core.KernelRows] = {}
 
+    @cached_property
+    def share(self) -> int:
+        """Bytes for this worker; linear machines never ask."""
+        return self.settings.memory // self.workers
+
+    @property
+    def size(self) -> int:
+        """Variables per round, at most."""
+        return self.given_size or max(2, min(_LARGEST_SET, math.isqrt(self.share // 32)))
+
+    @property
+    def buffer(self) -> int:
+        """Bytes for kernel rows on their way."""
+        return min(32 << 20, self.share // 8)
+
+    @property
+    def memory(self) -> int:
+        """Bytes for packed and cached kernel rows."""
+        block = 8 * min(self.size, self.data.n_rows) ** 2
+        return max(0, self.share - 128 * self.data.n_rows - block - self.buffer)
+
     def size_for(self, n_rows: int) -> int:
         """Variables per round of a problem: small problems rarely need all their kernel values."""
-        return self.size if self.given_size else min(self.size, max(_SMALLEST_SET, n_rows // 8))
+        return self.given_size or min(self.size, max(_SMALLEST_SET, n_rows // 8))
 
     def seconds_left(self) -> float:
         """Until the time limit, for work before the first round."""

@@ -27,6 +27,7 @@ from margrave.solvers.passes import Passes
 
 _LOSSES = tuple(name for name in LOSSES if name != "one_class")
 _SAMPLED = 20_000  # rows from which on a sample of them is solved first
+_SAMPLED_SMOOTH = 100_000  # the same for smooth losses, which need few steps anyway
 _SHARE = 10  # of the rows, in a sample
 _SAMPLE_TOL = 1e-2
 
@@ -170,7 +171,8 @@ class _Group:
                     b = terms.best_intercept(f, 0.0)
                 found.append((w, b, beta))
             return list(found)
-        if self.passes.n_rows < max(_SAMPLED, _SHARE * self.passes.n_features):
+        enough = _SAMPLED_SMOOTH if self.problems[0].is_smooth else _SAMPLED
+        if self.passes.n_rows < max(enough, _SHARE * self.passes.n_features):
             return [None] * len(self.problems)
         return [None if p is None else (*p, None) for p in self._sample_points()]
 

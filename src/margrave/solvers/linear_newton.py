@@ -50,10 +50,12 @@ _SMALL = 256  # unknowns up to which the core does that itself
 _WIDEST, _WARM = 2.0, 0.1  # first width of the envelope, in units of the targets; from a good start
 _NARROWER = 0.5  # factor of the width, at most
 _FEW = 10  # times the features: so few rows between their bounds, and the centre moves
-_CLOSER = 0.3  # factor of the width when the centre moves
+_CLOSER = 0.5  # factor of the width when the centre moves
+_SETTLED = 0.1  # of the envelope's part of the gap: what a step may still gain when it narrows
 _DAMPING = 1e-3  # first share of the largest curvature that is added to each feature's
 _MOST_ROUNDS = 1000
-_DIGITS = 1e-6  # tolerance from which on weights and dual variables have to agree
+_NOISE = 1e-15  # of the objective of zero weights: an optimum of zero is never met exactly
+_DIGITS = 1e-6  # tolerance below which weights and dual variables have to agree
 _PATIENCE = 100  # rounds without a better gap
 
 
@@ -75,7 +77,8 @@ class NewtonRun:
         self.best = (self.w, 0.0, f)
         self.beta = np.zeros(problem.n_rows)
         self.primal, self.dual = self.terms.value(f, 0.0), self.terms.conjugate(self.beta)
-        self.gap = 1.0
+        self.noise = _NOISE * abs(self.primal)
+        self.gap = self._relative(self.primal + self.dual, self.primal, self.dual)
 
     def begin(self, w: Floats, b: float, beta: Floats | None) -> None:
         """Begin with these weights, and dual variables if there are any, instead of zero."""
@@ -105,7 +108,7 @@ class NewtonRun:
             beta, bend = terms.respond(centre, width, at)
             primal = self._primal(at)
             flat = terms.gap(beta, at, 0.0) if width > 0.0 else 0.0
-            if settled and fall < flat and flat > self.tol * abs(primal) / 3:
+            if settled and fall < _SETTLED * flat and flat > self.tol * abs(primal) / 3:
                 centre, width = self._narrow(beta, bend, centre, width, flat / abs(primal))
                 beta, bend = terms.respond(centre, width, at)
                 flat = terms.gap(beta, at, 0.0)
@@ -118,7 +121,7 @@ class NewtonRun:
             self._look(f, feasible, v_feasible, primal, known)
             if self.gap <= self.tol and not self.agreed:
                 yield from self._agree(feasible, v_feasible)
-            done = self.gap <= self.tol and (self.agreed or self.tol > _DIGITS)
+            done = self.gap <= self.tol and (self.agreed or self.tol >= _DIGITS)
             if self._tell(int(np.count_nonzero(bend)), done) or self.round >= _MOST_ROUNDS:
                 return
             better = self.gap < 0.99 * best or self.primal < lowest - 1e-9 * abs(lowest)
@@ -154,7 +157,7 @@ class NewtonRun:
         gap: float,
     ) -> tuple[Floats | None, float]:
         """The next envelope: narrower, or around the present point when few rows are between."""
-        if np.count_nonzero(bend) < _FEW * self.passes.n_features:
+        if np.count_nonzero(bend) < _FEW * max(self.passes.n_features, 20):
             return beta, max(width * _CLOSER, 1e-6 * _unit(self.problem))
         return centre, width * max(_NARROWER, math.sqrt(self.tol / (4.0 * gap)))
 
@@ -192,12 +195,16 @@ class NewtonRun:
             self.primal, self.best = primal, (self.w, self.b, f)
         if dual <= self.dual:
             self.dual, self.beta = dual, beta
-        scale = max(abs(self.primal), abs(self.dual), 1e-300)
-        self.gap = max(self.primal + self.dual, 1e-16 * scale) / scale
-        scale = max(abs(primal), abs(dual), 1e-300)
-        if gap / scale <= max(self.gap, self.tol):  # one point, without cancellation
-            self.gap, self.primal, self.dual = gap / scale, primal, dual
+        self.gap = self._relative(self.primal + self.dual, self.primal, self.dual)
+        relative = self._relative(gap, primal, dual)
+        if relative <= max(self.gap, self.tol):  # one point, without cancellation
+            self.gap, self.primal, self.dual = relative, primal, dual
             self.best, self.beta = (self.w, self.b, f), beta
+
+    def _relative(self, gap: float, primal: float, dual: float) -> float:
+        """The relative gap; nothing where it drowns in the rounding of what zero weights pay."""
+        scale = max(abs(primal), abs(dual), 1e-300)
+        return 0.0 if gap <= self.noise else max(gap, 1e-16 * scale) / scale
 
     def _agree(self, beta: Floats, w: Floats) -> Asking:
         """Take w = X'beta itself as the model if it is good enough.
@@ -205,19 +212,19 @@ class NewtonRun:
         Who asks for many digits wants them in every attribute. (Otherwise the model is the better
         of what the weights and the dual variables say, and the two differ by as much as the gap.)
         """
-        if self.tol > _DIGITS:
+        if self.tol >= _DIGITS:
             return
         f = yield Scores(w)
         b = float(beta.sum()) * self.penalty
         if self.free:
             b = self.terms.best_intercept(f, self.b)
         gap = self.terms.gap(beta, f, b)
-        scale = max(abs(self.primal), abs(self.dual), 1e-300)
-        if gap > self.tol * scale:
+        relative = self._relative(gap, self.primal, self.dual)
+        if relative > self.tol:
             return
         norm = float(w @ w) + self.penalty * b * b
         self.dual = 0.5 * norm + self.terms.conjugate(beta)
-        self.primal, self.gap = gap - self.dual, gap / scale
+        self.primal, self.gap = gap - self.dual, relative
         self.best, self.beta = (w, b, f), beta
         self.agreed = True
 
@@ -354,7 +361,7 @@ def _unit(problem: Problem) -> float:
     share = problem.C / problem.C.sum()
     middle = float(share @ problem.y) if problem.intercept is not None else 0.0
     spread = float(share @ np.abs(problem.y - middle))
-    return spread if spread > 0.0 else 1.0
+    return spread or abs(middle) or 1.0
 
 
 def _solve(H: Floats, right: Floats) -> Floats:
