@@ -232,7 +232,7 @@ def test_shapes(solver, shape, loss, intercept):
 @each_intercept
 def test_constant_targets(solver, loss, intercept):
     X = np.random.default_rng(8).standard_normal((30, 3))
-    for value in (0.0, 5.0, -0.5):
+    for value in (0.0, 5.0, -1e-3):
         problem = build.problem(X, np.full(30, value), 1.0, loss, LINEAR, intercept)
         solution, _ = run(problem, solver, tol=1e-6)
         assert solution.converged

@@ -23,7 +23,8 @@ class Settings:
     """Tolerance, budgets and progress of one fit.
 
     ``tol`` is the relative duality gap, ``memory_limit`` for caches and buffers beyond the data
-    (None: half of what is free), ``engine`` where strategies with several workers run (None: this machine's threads).
+    (None: half of what is free), ``engine`` where strategies with several workers run (None: this
+    machine's threads).
     """
 
     tol: float

@@ -361,7 +361,7 @@ def _unit(problem: Problem) -> float:
     share = problem.C / problem.C.sum()
     middle = float(share @ problem.y) if problem.intercept is not None else 0.0
     spread = float(share @ np.abs(problem.y - middle))
-    return spread or abs(middle) or 1.0
+    return (spread if spread > 1e-9 * abs(middle) else abs(middle)) or 1.0
 
 
 def _solve(H: Floats, right: Floats) -> Floats:
