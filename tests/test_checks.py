@@ -27,7 +27,7 @@ EXACT = [
     KernelLogisticRegression(tol=1e-12, kernel="linear"),
     KernelLogisticRegression(tol=1e-12, multi_class="softmax", intercept="regularized"),
     ODMClassifier(tol=1e-12),
-    ODMClassifier(tol=1e-12, kernel="linear"),
+    ODMClassifier(tol=1e-12, kernel="linear", intercept="free"),
     ODMClassifier(tol=1e-12, multi_class="ovr", intercept="free"),
     ODMClassifier(tol=1e-12, intercept="free", kernel="precomputed"),
     OneClassSVM(tol=1e-12),
