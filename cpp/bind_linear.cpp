@@ -47,12 +47,13 @@ struct PyLinearRows {
         nb::gil_scoped_release free;
         rows.transposed(b, w);
     }
-    void gram(const Doubles& D, const nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu>& matrix, const Vector& border) {
+    void gram(const Doubles& D, const nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu>& matrix, const Vector& border, bool single) {
         const std::size_t d = std::size_t(rows.features());
         if (std::int64_t(D.size()) != rows.count() || matrix.shape(0) != d || matrix.shape(1) != d || border.size() != d)
             throw nb::value_error("arrays of a wrong length");
         nb::gil_scoped_release free;
-        rows.gram(D.data(), matrix.data(), border.data());
+        if (single) rows.gram<float>(D.data(), matrix.data(), border.data());
+        else rows.gram<double>(D.data(), matrix.data(), border.data());
     }
     void diagonal(const Doubles& D, const Vector& out) {
         if (std::int64_t(D.size()) != rows.count() || std::int64_t(out.size()) != rows.features()) throw nb::value_error("arrays of a wrong length");
@@ -116,7 +117,10 @@ struct PyRowTerms {
     nb::object feasible(const Doubles& beta, bool balanced) {
         check(beta.size());
         std::vector<double> found = copied(beta);
-        terms.make_feasible(found.data(), balanced);
+        {
+            nb::gil_scoped_release free;
+            terms.make_feasible(found.data(), balanced);
+        }
         return to_numpy(std::move(found));
     }
 };
@@ -229,7 +233,7 @@ void bind_linear(nb::module_& m) {
              nb::arg("team"), nb::keep_alive<1, 5>())
         .def("multiply", &PyLinearRows::multiply, nb::arg("W"), nb::arg("out"), "out[c, i] = x_i'W[c]")
         .def("transposed", &PyLinearRows::transposed, nb::arg("B"), nb::arg("out"), "out[c] += sum_i B[c, i] x_i")
-        .def("gram", &PyLinearRows::gram, nb::arg("D"), nb::arg("matrix"), nb::arg("border"), "matrix += sum_i D_i x_i x_i', border += sum_i D_i x_i")
+        .def("gram", &PyLinearRows::gram, nb::arg("D"), nb::arg("matrix"), nb::arg("border"), nb::arg("single") = false, "matrix += sum_i D_i x_i x_i', border += sum_i D_i x_i")
         .def("diagonal", &PyLinearRows::diagonal, nb::arg("D"), nb::arg("out"), "out += sum_i D_i x_i * x_i")
         .def("squares", &PyLinearRows::squares, "x_i'x_i of every row")
         .def_prop_ro("n_rows", [](const PyLinearRows& r) { return r.rows.count(); })

@@ -88,10 +88,12 @@ class LinearRows {
             for (std::int64_t k = 0; k < d; ++k) out[k] += sums[part * d + k];
     }
 
-    // matrix += sum_i D_i x_i x_i' (d x d, symmetric), border += sum_i D_i x_i. Rows with D_i = 0 cost nothing.
+    // matrix += sum_i D_i x_i x_i' (d x d, symmetric), border += sum_i D_i x_i. Rows with D_i = 0 cost nothing. T is the
+    // precision of the products, of which some hundred are summed before double precision takes over.
+    template <class T>
     void gram(const double* D, double* matrix, double* border) const {
         const std::int64_t d = features(), parts = team_->part_count(count_, stretch_), filled = entries_per_row();
-        std::vector<Gram> sums;
+        std::vector<Gram<T>> sums;
         for (std::int64_t part = 0; part < parts; ++part) sums.emplace_back(d);
         // Scattered products cost about twenty times as much as those of dense tiles.
         const bool scattered = rows_.sparse && 20 * filled * filled < d * d;
@@ -103,7 +105,7 @@ class LinearRows {
                 else sums[part].take(rows_, row(i), D[i], *team_->isa);
             }
         });
-        for (Gram& part : sums) {
+        for (Gram<T>& part : sums) {
             part.flush(*team_->isa);
             for (std::int64_t k = 0; k < d; ++k) {
                 border[k] += part.border[k];
@@ -145,11 +147,13 @@ class LinearRows {
   private:
     // Sums of products of features: dense rows in blocks, by the tiles that kernel values come from, with the rows of a
     // block in the place of features; sparse rows one product at a time. Only l <= k is summed by tiles.
+    template <class T>
     struct Gram {
-        static constexpr std::int64_t L = kLanes<double>, kBlock = 256;
+        static constexpr std::int64_t L = kLanes<T>, kBlock = 256;
         std::int64_t d, stride, rows = 0;
-        Aligned<double> sums, block, left, right, values, zeros;
-        std::vector<double*> out;
+        Aligned<double> sums;
+        Aligned<T> block, left, right, values, zeros;
+        std::vector<T*> out;
         std::vector<double> border;
 
         explicit Gram(std::int64_t features) : d(features), stride((features + L - 1) / L * L), sums(d * stride, 0.0), border(d, 0.0) {}
@@ -167,16 +171,17 @@ class LinearRows {
         void take(const Rows& data, std::int64_t row, double factor, const Isa& isa) {
             const std::int64_t groups = (d + kGroup - 1) / kGroup, panels = stride / L;
             if (block.empty()) {
-                block.resize(d * stride), left.assign(groups * kGroup * kBlock, 0.0), right.assign(stride * kBlock, 0.0);
-                values.assign(std::max(stride, groups * kGroup), 0.0), zeros = values;
+                block.resize(d * stride), left.assign(groups * kGroup * kBlock, T(0)), right.assign(stride * kBlock, T(0));
+                values.assign(std::max(stride, groups * kGroup), T(0)), zeros = values;
                 for (std::int64_t k = 0; k < d; ++k) out.push_back(block.data() + k * stride);
             }
-            double* x = values.data();
-            if (data.sparse) std::fill(values.begin(), values.end(), 0.0);
-            data.each(row, [&](std::int64_t k, double v) { x[k] = v; });
-            double *to_left = left.data() + rows * kGroup, *to_right = right.data() + rows * L;
+            T* x = values.data();
+            if (data.sparse) std::fill(values.begin(), values.end(), T(0));
+            data.each(row, [&](std::int64_t k, double v) { x[k] = T(v); });
+            const T price = T(factor);
+            T *to_left = left.data() + rows * kGroup, *to_right = right.data() + rows * L;
             for (std::int64_t g = 0; g < groups; ++g)
-                for (int r = 0; r < kGroup; ++r) to_left[g * kBlock * kGroup + r] = factor * x[g * kGroup + r];
+                for (int r = 0; r < kGroup; ++r) to_left[g * kBlock * kGroup + r] = price * x[g * kGroup + r];
             for (std::int64_t p = 0; p < panels; ++p)
                 for (int l = 0; l < L; ++l) to_right[p * kBlock * L + l] = x[p * L + l];
             if (++rows == kBlock) flush(isa);
@@ -184,14 +189,14 @@ class LinearRows {
         void flush(const Isa& isa) {
             if (rows == 0) return;
             // What the last block left behind must not count again.
-            for (std::int64_t g = 0; g * kGroup < d; ++g) std::fill(&left[(g * kBlock + rows) * kGroup], &left[g * kBlock * kGroup] + kBlock * kGroup, 0.0);
+            for (std::int64_t g = 0; g * kGroup < d; ++g) std::fill(&left[(g * kBlock + rows) * kGroup], &left[g * kBlock * kGroup] + kBlock * kGroup, T(0));
             for (std::int64_t p = 0; p * L < d; ++p) {
-                const Panels<double> panel{1, kBlock, right.data() + p * kBlock * L, zeros.data(), nullptr};
-                Queries<double> queries;
+                const Panels<T> panel{1, kBlock, right.data() + p * kBlock * L, zeros.data(), nullptr};
+                Queries<T> queries;
                 queries.count = std::min(d, (p + 1) * L), queries.features = kBlock, queries.dense = left.data(), queries.own = zeros.data();
-                isa.operations<double>().tile(products(), queries, panel, out.data(), p * L);
+                isa.operations<T>().tile(products(), queries, panel, out.data(), p * L);
                 for (std::int64_t l = 0; l < queries.count; ++l)
-                    for (std::int64_t k = p * L; k < (p + 1) * L; ++k) sums[l * stride + k] += block[l * stride + k];
+                    for (std::int64_t k = p * L; k < (p + 1) * L; ++k) sums[l * stride + k] += double(block[l * stride + k]);
             }
             rows = 0;
         }

@@ -1,5 +1,7 @@
 // What the rows of one problem add to its primal and dual, by score or by dual variable, summed over threads.
 #pragma once
+#include <array>
+
 #include "loss.hpp"
 #include "root.hpp"
 #include "team.hpp"
@@ -95,17 +97,25 @@ class RowTerms {
 
     // Brings beta into the box and, if asked, its sum to zero: the heavier side is scaled down.
     void make_feasible(double* beta, bool balanced) const {
+        std::vector<std::array<double, 2>> sides(team_->part_count(n_, kStretch), {0, 0});
         visit([&](const auto& loss) {
-            double side[2] = {0, 0};
-            for (std::int64_t i = 0; i < n_; ++i) {
-                beta[i] = std::clamp(beta[i], loss.lo(y_[i], C_[i]), loss.hi(y_[i], C_[i]));
-                side[beta[i] > 0] += std::fabs(beta[i]);
-            }
-            const double most = std::max(side[0], side[1]);
-            if (!balanced || most == 0 || side[0] == side[1]) return;
-            const bool heavier = side[1] > side[0];
-            const double ratio = side[!heavier] / most;
-            for (std::int64_t i = 0; i < n_; ++i)
+            team_->parts(n_, kStretch, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
+                double above = 0, below = 0;
+                for (std::int64_t i = from; i < to; ++i) {
+                    beta[i] = std::clamp(beta[i], loss.lo(y_[i], C_[i]), loss.hi(y_[i], C_[i]));
+                    (beta[i] > 0 ? above : below) += std::fabs(beta[i]);
+                }
+                sides[part][0] += below, sides[part][1] += above;
+            });
+        });
+        double side[2] = {0, 0};
+        for (const auto& s : sides) side[0] += s[0], side[1] += s[1];
+        const double most = std::max(side[0], side[1]);
+        if (!balanced || most == 0 || side[0] == side[1]) return;
+        const bool heavier = side[1] > side[0];
+        const double ratio = side[!heavier] / most;
+        team_->parts(n_, kStretch, [&](std::int64_t, std::int64_t from, std::int64_t to) {
+            for (std::int64_t i = from; i < to; ++i)
                 if (beta[i] != 0 && (beta[i] > 0) == heavier) beta[i] *= ratio;
         });
     }

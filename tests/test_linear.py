@@ -542,6 +542,9 @@ def test_passes(isa, layout, dtype, shape, threads):
     np.testing.assert_allclose(scores, W @ A.T, atol=1e-12 * d)
     np.testing.assert_allclose(sums, 1 + B @ A, atol=1e-12 * n)
     np.testing.assert_allclose(matrix, 1 + A.T @ (D[:, None] * A), atol=1e-12 * n)
+    matrix[:], border[:] = 1.0, 1.0
+    view.gram(D, matrix, border, single=True)
+    np.testing.assert_allclose(matrix, 1 + A.T @ (D[:, None] * A), atol=1e-6 * n)
     np.testing.assert_allclose(border, 1 + D @ A, atol=1e-12 * n)
     np.testing.assert_allclose(diagonal, 1 + D @ A**2, atol=1e-12 * n)
     np.testing.assert_allclose(view.squares(), (A**2).sum(axis=1), atol=1e-12 * d)

@@ -53,6 +53,7 @@ _FEW = 10  # times the features: so few rows between their bounds, and the centr
 _CLOSER = 0.5  # factor of the width when the centre moves
 _SETTLED = 0.1  # of the envelope's part of the gap: what a step may still gain when it narrows
 _DAMPING = 1e-3  # first share of the largest curvature that is added to each feature's
+_SINGLE_TOL, _SINGLE_WEIGHT = 1e-4, 1e7
 _MOST_ROUNDS = 1000
 _NOISE = 1e-15  # of the objective of zero weights: an optimum of zero is never met exactly
 _DIGITS = 1e-6  # tolerance below which weights and dual variables have to agree
@@ -95,9 +96,10 @@ class NewtonRun:
             self._look(f, beta, (yield Combination(beta)), self._primal(f + self.b))
             if self.gap <= self.tol and self._tell(0, True):
                 return
-        largest = yield Squares(problem.C)
-        largest_b = float(problem.C.sum())
         unit = _unit(problem)
+        largest, largest_b = np.zeros(self.passes.n_features), float(problem.C.sum())
+        if not problem.loss.is_dense:  # whose rows all bend, so that no feature is left alone
+            largest = yield Squares(problem.C)
         centre: Floats | None = None
         width = 0.0 if problem.is_smooth else unit * (_WARM if self.warm else _WIDEST)
         damping, settled, fall = _DAMPING, False, 0.0
@@ -139,14 +141,13 @@ class NewtonRun:
             square = float(dw @ dw) + self.penalty * db * db
             t = terms.line_search(centre, width, at, along, start, square)
             fall = -(float(gradient @ dw) + gradient_b * db)
-            forecast = beta - bend * along
             self.w, self.b, f = self.w + t * dw, self.b + t * db, f + t * df
             self.round += 1
             settled = t >= 0.5 or fall <= 1e-15 * abs(primal)
             damping = min(1e3, max(1e-16, damping * (0.1 if t >= 0.9 else 4.0 if t < 0.2 else 1.0)))
             # 4. where a loss has no corners, the linear forecast of beta may be a better point
-            if problem.is_smooth and t == 1.0:
-                yield from self._try_forecast(f, forecast)
+            if problem.is_smooth and t == 1.0 and fall <= 10.0 * self.tol * abs(primal):
+                yield from self._try_forecast(f, beta - bend * along)
 
     def _narrow(
         self,
@@ -186,11 +187,13 @@ class NewtonRun:
         """
         if self.agreed:
             return
-        if rows is None:
-            rows = self.terms.gap(beta, f, self.b)
         apart, total = self.w - v, float(beta.sum())
-        gap = rows + 0.5 * float(apart @ apart) + 0.5 * self.penalty * (self.b - total) ** 2
         dual = 0.5 * float(v @ v) + 0.5 * self.penalty * total**2 + self.terms.conjugate(beta)
+        if rows is None and self.tol >= _DIGITS:
+            gap = max(0.0, primal + dual)  # enough digits are left, and the rows need not be asked
+        else:
+            rows = self.terms.gap(beta, f, self.b) if rows is None else rows
+            gap = rows + 0.5 * float(apart @ apart) + 0.5 * self.penalty * (self.b - total) ** 2
         if primal <= self.primal:
             self.primal, self.best = primal, (self.w, self.b, f)
         if dual <= self.dual:
@@ -288,7 +291,9 @@ class NewtonRun:
                 return self._by_rows(D, g, g_b, damping, damping_b)
             return (yield from self._conjugate_gradients(D, g, g_b, damping, damping_b))
         d = len(g)
-        products, border = yield Products(D)
+        # errors of single precision are made up for by the next step, unless they drown the 1
+        single = self.tol >= _SINGLE_TOL and float(D.sum()) < _SINGLE_WEIGHT
+        products, border = yield Products(D, single)
         size = d + 1 if self.has_intercept else d
         H = np.empty((size, size))
         H[:d, :d] = products
@@ -312,7 +317,9 @@ class NewtonRun:
         rows = np.flatnonzero(D)
         X = self.passes.take(rows)
         inverse = 1.0 / (1.0 + damping)
-        inverse_b = 1.0 / max(self.penalty + damping_b, 1e-300) if self.has_intercept else 0.0
+        # a free intercept needs something to hold on to, too little to matter
+        held = max(self.penalty + damping_b, 1e-8 * float(D.sum()))
+        inverse_b = 1.0 / held if self.has_intercept else 0.0
         system = weighted_products(X, inverse) + inverse_b
         system[np.arange(len(rows)), np.arange(len(rows))] += 1.0 / D[rows]
         first, first_b = -inverse * g, -inverse_b * g_b

@@ -36,9 +36,10 @@ class Combination:
 
 @dataclass(frozen=True)
 class Products:
-    """Ask for (X'DX, X'D 1), D a diagonal matrix."""
+    """Ask for (X'DX, X'D 1), D a diagonal matrix; products in `single` precision are faster."""
 
     D: Floats
+    single: bool = False
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,8 @@ class Passes:
             if len(B):
                 rows.transposed(B[:, at], V)
             for i in by_kind[Products]:
-                rows.gram(wishes[i].D[at], *answers[i])  # type: ignore[union-attr]
+                wish: Any = wishes[i]
+                rows.gram(wish.D[at], *answers[i], wish.single)
             for i in by_kind[Squares]:
                 rows.diagonal(wishes[i].D[at], answers[i])  # type: ignore[union-attr]
         self.count += 1.0
