@@ -140,7 +140,8 @@ class Passes:
                 rows.transposed(B[:, at], V)
             for i in by_kind[Products]:
                 wish: Any = wishes[i]
-                rows.gram(wish.D[at], *answers[i], wish.single)
+                matrix, border = answers[i]
+                rows.gram(wish.D[at], matrix, border, wish.single)
             for i in by_kind[Squares]:
                 rows.diagonal(wishes[i].D[at], answers[i])  # type: ignore[union-attr]
         self.count += 1.0
