@@ -376,6 +376,16 @@ def test_budgets(solver, multi_class):
     assert 2 <= len(seen) <= 9 and {"objective", "gap", "passes"} <= set(seen[0])
 
 
+def test_time_limit_with_short_passes():
+    """A pass over few rows is over before anyone looks at the clock."""
+    X, y = load("iris")
+    problem = build.problem(
+        X[:20], y[:20] * (-1.0) ** np.arange(20), 1e6, ("hinge", {}), LINEAR, None
+    )
+    _, progress = run(problem, "cd", tol=1e-13, time_limit=0.3)
+    assert progress.seconds < 5.0
+
+
 # --- attributes ----------------------------------------------------------------------------------
 
 

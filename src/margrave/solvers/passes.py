@@ -162,7 +162,9 @@ class Passes:
 
 
 def weighted_products(X: Any, weight: Floats) -> Floats:
-    """X diag(weight) X' as a dense matrix."""
+    """X diag(weight) X' as a dense matrix; sparse rows are spread out where they are few."""
+    if sparse.issparse(X) and X.shape[0] * X.shape[1] <= 1 << 24:
+        X = X.toarray()
     found = (X * weight if not sparse.issparse(X) else X.multiply(weight[None]).tocsr()) @ X.T
     dense: Floats = found.toarray() if sparse.issparse(found) else found
     return dense
