@@ -244,8 +244,9 @@ class LinearDescent {
     void fill(Round& record, double gap, double dual) const {
         record.round = rounds_, record.steps = steps_, record.passes = passes_;
         record.dual = dual, record.primal = gap - dual;
-        // An optimum of zero is never met exactly: below the rounding of what zero weights pay, a gap is none.
-        record.gap = gap <= noise_ ? 0.0 : gap / std::max({std::fabs(record.primal), std::fabs(dual), 1e-300});
+        // An optimum of zero is never met exactly: it is where both values drown in the rounding of what zero weights pay.
+        const double scale = std::max({std::fabs(record.primal), std::fabs(dual), 1e-300});
+        record.gap = scale <= noise_ ? 0.0 : gap / scale;
         record.violation = largest_;
         record.when = std::chrono::steady_clock::now();
     }

@@ -251,6 +251,19 @@ def test_prices(C, loss, intercept):
         check(solution, problem, 1e-4, rel=1e-6)
 
 
+@pytest.mark.parametrize("solver", ["newton", "auto"])
+@each_intercept
+def test_a_small_optimum_of_a_high_price_is_not_taken_for_zero(solver, intercept):
+    """Separable rows: the optimum is a hundred-millionth of what zero weights pay."""
+    X, y = load("iris")
+    problem = build.problem(X, y, 1e6, ("hinge", {}), LINEAR, intercept)
+    solution, _ = run(problem, solver, tol=1e-7)
+    exact = build.problem(X, y, 1.0, ("hinge", {}), LINEAR, intercept)  # the same hard margin
+    expected, _ = build.run(exact, tol=1e-10, solver=WorkingSet())
+    assert solution.gap > 0.0
+    assert solution.objective == pytest.approx(expected.objective, rel=1e-5)
+
+
 @each_solver
 @pytest.mark.parametrize("rows", [1, 2, 3])
 @each_loss

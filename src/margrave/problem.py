@@ -211,7 +211,8 @@ class Problem:
             P = 1/2 |w|^2 + sum_i C_i loss_i(f_i + b),    D = 1/2 |v|^2 + sum_i h_i(beta_i)
             P + D = 1/2 |w - v|^2 + sum_i (gap term of row i)    without cancellation
 
-        A sum below the rounding of what zero weights pay is none: the optimum may be zero.
+        Where P and D drown in the rounding of what zero weights pay the optimum is zero, and so
+        is the sum.
         """
         core, total = self.loss.core(), float(beta.sum())
         primal = 0.5 * float(weights @ weights) + float(
@@ -226,7 +227,7 @@ class Problem:
             primal, dual = primal + 0.5 * b * b, dual + 0.5 * total * total
             gap += 0.5 * (b - total) ** 2
         nothing = 1e-15 * float(core.value(self.y, self.C, np.zeros(self.n_rows)).sum())
-        return primal, dual, gap if gap > nothing else 0.0
+        return primal, dual, gap if max(abs(primal), abs(dual)) > nothing else 0.0
 
     def core(
         self,

@@ -205,9 +205,9 @@ class NewtonRun:
             self.best, self.beta = (self.w, self.b, f), beta
 
     def _relative(self, gap: float, primal: float, dual: float) -> float:
-        """The relative gap; nothing where it drowns in the rounding of what zero weights pay."""
+        """The relative gap; none where both values drown in the rounding of zero weights' value."""
         scale = max(abs(primal), abs(dual), 1e-300)
-        return 0.0 if gap <= self.noise else max(gap, 1e-16 * scale) / scale
+        return 0.0 if scale <= self.noise else max(gap, 1e-16 * scale) / scale
 
     def _agree(self, beta: Floats, w: Floats) -> Asking:
         """Take w = X'beta itself as the model if it is good enough.
