@@ -16,7 +16,6 @@ import pytest
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR, OneClassSVM
-from sklearn.utils._param_validation import InvalidParameterError
 
 import margrave
 from benchmarks import data, plot, report, results, run, shortest
@@ -315,13 +314,6 @@ def test_linear_objectives_of_classes_against_the_rest_are_added() -> None:
 def skip_unless_measurable(library: str) -> None:
     if not is_installed(library):
         pytest.skip(f"{LIBRARIES[library].title} is not installed")
-    solver = LIBRARIES[library].options.get("solver")
-    if LIBRARIES[library].adapter == "margrave" and solver is not None:
-        fit, _ = linear_problem()
-        try:
-            ODMClassifier(kernel="linear", solver=solver).fit(fit.X, fit.y)
-        except InvalidParameterError:
-            pytest.skip(f"margrave has no solver {solver!r}")
 
 
 @pytest.mark.parametrize(("name", "library"), MEASURED)
