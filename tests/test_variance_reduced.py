@@ -651,3 +651,11 @@ def test_refusals_name_what_would_work(method):
 def test_parameters_that_make_no_sense(parameters, message):
     with pytest.raises(ValueError, match=message):
         run(breast(), VarianceReduced(**parameters))
+
+
+def test_a_stalled_fit_says_what_would_help():
+    X, y = load("breast")
+    model = ODMClassifier(kernel="linear", solver="csvrg", tol=1e-9)
+    with pytest.warns(UserWarning, match="solver='auto', or VarianceReduced"):
+        model.fit(X, y)
+    assert not model.converged_ and model.gap_ > 1e-9

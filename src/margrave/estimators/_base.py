@@ -52,6 +52,8 @@ _ADVICE = {
     "interrupted": "it was interrupted",
     "indefinite": "the kernel is not positive semidefinite on these rows, so that no optimum can be"
     " certified; the model is a descent's end, use it with care or choose another kernel",
+    "stochastic": "its stochastic steps came no further; use solver='auto', or VarianceReduced with"
+    " a smaller step or more landmarks",
     None: "the solver could make no further progress in double precision; scale the features, lower"
     " C, or raise tol, unless the kernel is not positive semidefinite",
 }
@@ -221,6 +223,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         if not self.converged_:
             if not all(solution.definite for solution in solutions):
                 reason = "indefinite"
+            elif reason in (None, "converged") and {"svrg", "csvrg", "dsvrg"} & set(used):
+                reason = "stochastic"
             advice = _ADVICE[None if reason == "converged" else reason]
             missed = (
                 f"above tol={self.tol:g}"
