@@ -16,7 +16,7 @@ template <class T>
 class RowCache {
   public:
     RowCache(const std::vector<std::int64_t>& widths, std::int64_t budget) : budget_(budget), pools_(widths.size()) {
-        for (std::size_t b = 0; b < widths.size(); ++b) pools_[b].stride = (widths[b] + 63) / 64 * 64;
+        for (std::size_t b = 0; b < widths.size(); ++b) pools_[b].stride = std::max<std::int64_t>(64, (widths[b] + 63) / 64 * 64);  // a block may be empty
     }
     ~RowCache() {
         for (auto& pool : pools_) release(pool);

@@ -63,14 +63,14 @@ class WorkingSet : public MovingPoint<T> {
     }
 
     // A precision has done what it can when a sweep's worth of rounds brings next to nothing: in single, where double is there
-    // to go on, a dual gain below a hundredth of the gap; in double, no gain beyond rounding and no better gap either (near
-    // the optimum the gap falls like the square root of the dual's error).
+    // to go on, a dual gain below a hundredth of the gap and a gap that is hardly better; in double, no gain beyond rounding and
+    // no better gap either (near the optimum the gap falls like the square root of the dual's error).
     bool exhausted() {
         best_gap_ = std::min(best_gap_, last_.gap);
         const std::int64_t window = 10 + 8 * std::int64_t(y.size()) / capacity_;
         if (rounds_ < marked_round_ + window) return false;
         const double gain = marked_dual_ - last_.dual;
-        const bool still = sizeof(T) == 4 ? gain <= 0.01 * (last_.primal + last_.dual)
+        const bool still = sizeof(T) == 4 ? gain <= 0.01 * (last_.primal + last_.dual) && best_gap_ > 0.9 * marked_gap_
                                           : gain <= 2e-16 * std::fabs(last_.dual) && best_gap_ > 0.99 * marked_gap_;
         const bool first = marked_round_ == 0;
         marked_round_ = rounds_, marked_dual_ = last_.dual, marked_gap_ = best_gap_;

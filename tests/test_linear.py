@@ -13,7 +13,7 @@ from sklearn.svm import LinearSVC, LinearSVR
 
 from margrave import SVC, SVR, KernelLogisticRegression, ODMClassifier, RowBlocks
 from margrave.solvers import WorkingSet, resolve_solver
-from margrave.solvers.auto import choose
+from margrave.solvers.whole import choose
 from tests import build, cases, oracle
 from tests.data import load
 from tests.golden import RECORDS

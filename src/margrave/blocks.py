@@ -1,13 +1,17 @@
 """Blocks: what one shard of the data holds and can do, wherever an engine has put it.
 
-A block keeps what is large (its rows, and numbers per row) and answers with what is small (numbers
-per feature). Engines call its methods by name, with arrays and numbers.
+A block keeps what is large (its rows, and kernel values or numbers per row) and answers with what
+is small (numbers per row of its own, or per feature). Engines call its methods by name, with arrays
+and numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,9 +20,159 @@ from numpy.typing import NDArray
 from margrave import _core
 from margrave.kernels import core_rows
 from margrave.losses import Loss
+from margrave.problem import JointProblem, Problem
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
+
+_LARGEST_SET = 2048  # variables per round
+_BUFFER = 1 << 20  # bytes for kernel rows on their way
+_FLOAT32_TOL = 1e-4  # relative gap that single-precision kernel values can certify
+_FLOOR = 1e-6  # of the tolerance: logistic variables below that share of C are as good as zero
+# a start need not be good: a part that crawls is left as it is
+_ROUNDS = 30
+_STEPS_PER_ROW = 20
+
+
+@dataclass(frozen=True)
+class Local:
+    """What one problem has come to on the rows of one part, which knew of no others.
+
+    ``scores`` are those of the part's own rows and hold no intercept.
+    """
+
+    beta: Floats
+    scores: Floats
+    intercept: Any
+    objective: float
+    dual: float
+    rounds: int
+    kernel_values: int
+
+
+class DualBlock:
+    """Some rows, and the problems that are to be solved on them alone.
+
+    Parameters
+    ----------
+    problems : list of Problem and JointProblem
+        On the same data: these rows. A joint problem's intercepts are not free.
+    starts : list of float64 arrays and None
+        Dual variables to begin with; None for zero.
+    memory : int
+        Bytes for kernel rows.
+    threads : int
+
+    Examples
+    --------
+    >>> from margrave.kernels import Kernel
+    >>> from margrave.problem import Data
+    >>> data = Data(np.array([[-1.0], [1.0]]), Kernel("linear"), np.array([0, 2]))
+    >>> problem = Problem(data, None, np.array([-1.0, 1.0]), np.ones(2), Loss("hinge"), None)
+    >>> block = DualBlock([problem], [None], 1 << 20, 1)
+    >>> block.solve(1e-6, True, time.time() + 10.0)
+    >>> block.found()[0].scores.round(6).tolist()
+    [-1.0, 1.0]
+    """
+
+    def __init__(
+        self,
+        problems: Sequence[Problem | JointProblem],
+        starts: Sequence[Floats | None],
+        memory: int,
+        threads: int,
+    ) -> None:
+        self.problems, self.starts = problems, starts
+        self.memory, self.threads = memory, threads
+        self.solved: list[Local | None] = [None] * len(problems)
+        self.cancelled = threading.Event()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a pickle holds: all but who waits."""
+        return {**self.__dict__, "cancelled": None}
+
+    def cancel(self) -> None:
+        """End the work of another thread: nobody waits for it any longer."""
+        self.cancelled.set()
+
+    def solve(self, tol: float, thorough: bool, deadline: float) -> None:
+        """Solve the problems to the relative gap `tol`, each from its start.
+
+        A start for others is left to be as good as some rounds make it. What is to be kept is
+        `thorough`: without a limit, and certified in double precision. Ends at the `deadline`
+        (seconds of ``time.time``).
+        """
+        rows: dict[tuple[str, float], _core.KernelRows] = {}  # shared by the problems
+        for number, (problem, start) in enumerate(zip(self.problems, self.starts, strict=True)):
+            if self.cancelled.is_set() or time.time() >= deadline:
+                return
+            core = self._core(problem, start, tol, rows)
+            begun, figures = self._run(core, len(problem.y), tol, thorough, deadline)
+            if begun or start is None:
+                self.solved[number] = _local(problem, core, figures)
+            if core.interrupted:
+                raise KeyboardInterrupt
+
+    def found(self) -> list[Local | None]:
+        """Return the solutions; zero, or None in the place of a start, where there was no time."""
+        return [
+            self._zero(problem) if solved is None and start is None else solved
+            for problem, start, solved in zip(self.problems, self.starts, self.solved, strict=True)
+        ]
+
+    def _run(
+        self, core: Any, n_rows: int, tol: float, thorough: bool, deadline: float
+    ) -> tuple[bool, dict[str, Any]]:
+        """Rounds until the gap is reached; whether there was time for the start, and figures."""
+        target, crawls = tol, False
+        while True:
+            left = max(0.0, deadline - time.time())
+            status, _ = core.advance(target, 1, 1e18, left)
+            rounds, steps, _ = core.work
+            if not thorough:
+                crawls = rounds >= _ROUNDS or steps > _STEPS_PER_ROW * n_rows
+            if status == "running" and not (crawls or self.cancelled.is_set()):
+                continue
+            figures = core.certify(left) if thorough and status != "stopped" else None
+            missed = figures is not None and figures["gap"] > tol and status == "converged"
+            if missed and target > 0.02 * tol:  # the running figures were better than the truth
+                target *= 0.7
+                continue
+            return status != "stopped" or rounds > 0, figures or core.figures()
+
+    def _zero(self, problem: Problem | JointProblem) -> Local:
+        core = self._core(problem, None, 1.0, {})
+        return _local(problem, core, core.figures())
+
+    def _core(
+        self,
+        problem: Problem | JointProblem,
+        start: Floats | None,
+        tol: float,
+        rows: dict[tuple[str, float], _core.KernelRows],
+    ) -> Any:
+        single = tol >= _FLOAT32_TOL and problem.data.fits_float32
+        key = ("float32" if single else "float64", problem.offset)
+        if key not in rows:
+            rows.clear()
+            cache = not isinstance(problem, JointProblem)
+            rows[key] = problem.data.kernel_rows(
+                key[0], self.memory, _BUFFER, self.threads, problem.offset, cache
+            )
+        return problem.core(rows[key], start, _LARGEST_SET, _FLOOR * tol)
+
+
+def _local(problem: Problem | JointProblem, core: Any, figures: dict[str, Any]) -> Local:
+    beta, scores, intercept = core.beta, core.scores, figures["intercept"]
+    if problem.intercept == "regularized":  # the core's scores hold it already
+        intercept = beta.sum(axis=0)
+        scores = scores - intercept
+    rounds, _, kernel_values = core.work
+    return Local(
+        *(beta, scores, intercept, float(figures["objective"]), float(figures["dual"])),
+        rounds,
+        kernel_values,
+    )
 
 
 class GradientBlock:

@@ -98,6 +98,17 @@ class Kernel:
         )
         return rows.diagonal(everything)
 
+    def values(self, X: Any, points: Any) -> NDArray[np.float64]:
+        """Kernel values of rows with points (numbers of training rows if precomputed)."""
+        if self.is_precomputed:
+            return np.asarray(X[:, points], dtype=np.float64)
+        if self.is_callable:
+            return self.evaluate(X, points)
+        precision = "float32" if X.dtype == np.float32 else "float64"
+        tile = _core.tile(self.core(), core_rows(X), core_rows(points), precision)
+        values: NDArray[np.float64] = tile.astype(np.float64)
+        return values
+
     def evaluate(self, A: Any, B: Any) -> NDArray[np.float64]:
         """Call a callable kernel and check what it returns."""
         if not callable(self.name):

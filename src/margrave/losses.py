@@ -69,6 +69,11 @@ class Loss:
             self.name == "margin_distribution" and self.upsilon > 0.0
         )
 
+    @property
+    def is_averaged(self) -> bool:
+        """Whether a machine's parameter is the price of all rows together, however many."""
+        return self.name == "margin_distribution"
+
     def steepest(self, y: Floats, C: Floats) -> Floats:
         """Largest second derivative of each row's loss over all scores, for smooth losses.
 

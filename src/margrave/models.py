@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
 
 from margrave import _core
 from margrave.kernels import Kernel, core_rows
@@ -99,3 +102,85 @@ class LinearModel:
                 raise KeyboardInterrupt from None
             first = last
         return scores.T
+
+
+@dataclass(frozen=True)
+class LocalModels:
+    """One model per part of the rows: the part that a row belongs to decides which one speaks.
+
+    Parameters
+    ----------
+    assign : callable (X, threads) -> part of each row
+    intercept : float64 array of shape (n_parts, n_outputs)
+    known : float64 array of shape (n_parts, n_outputs)
+        +1 or -1 where a part has rows of that side alone and never speaks for the other, -inf for
+        a class that a part has no row of, else 0.
+    """
+
+    assign: Callable[[Any, int], NDArray[np.int64]]
+    intercept: Floats
+    known: Floats
+
+    def scores(self, X: Any, threads: int, expand: Callable[[Any, int], Floats]) -> Floats:
+        """Evaluate the models on rows X; `expand` gives scores of rows by one part's model."""
+        part = self.assign(X, threads)
+        scores = np.empty((X.shape[0], self.intercept.shape[1]))
+        for c in np.unique(part):
+            rows = np.flatnonzero(part == c)
+            own = expand(X[rows], int(c)) + self.intercept[c]
+            known = self.known[c]
+            own = np.where((known == 0.0) | (known * own > 0.0), own, known)
+            scores[rows] = np.where(known == -np.inf, -np.inf, own)
+        return scores
+
+
+@dataclass(frozen=True)
+class Committee:
+    """All parts' models, each with the weight of what it knows of a row.
+
+    A Bayesian committee machine: with m_c(x) the score of part c, v_c(x) its variance as a Gaussian
+    process on its points with noise 1/C, and k parts,
+
+        v_c = (1 + 1e-6) k(x, x) - k_c' (K_cc + 1/C)^-1 k_c
+        score = sum_c m_c / v_c  /  (sum_c 1 / v_c - (k - 1) / k(x, x))
+
+    Parameters
+    ----------
+    points : list of arrays
+        Support vectors of each part, or some of them where they are many.
+    noise : float
+        1 / C.
+    kernel : Kernel
+    intercept : float64 array of shape (n_parts, n_outputs)
+    """
+
+    points: list[Any]
+    noise: float
+    kernel: Kernel
+    intercept: Floats
+
+    @cached_property
+    def factors(self) -> list[NDArray[Any]]:
+        """Cholesky factors of K_cc + 1/C."""
+        return [
+            np.linalg.cholesky(self.kernel.values(own, own) + self.noise * np.eye(own.shape[0]))
+            for own in self.points
+        ]
+
+    def scores(self, X: Any, threads: int, expand: Callable[[Any, int], Floats]) -> Floats:
+        """Evaluate the models on rows X; `expand` gives scores of rows by one part's model."""
+        prior = np.maximum(self.kernel.diagonal(X), np.finfo(np.float64).tiny)
+        sums, weights = (
+            np.zeros((X.shape[0], self.intercept.shape[1])),
+            -(len(self.points) - 1) / prior,
+        )
+        for c, (own, factor) in enumerate(zip(self.points, self.factors, strict=True)):
+            known = np.zeros(X.shape[0])
+            if own.shape[0]:
+                towards = solve_triangular(factor, self.kernel.values(X, own).T, lower=True)
+                known = (towards**2).sum(axis=0)
+            # single-precision kernel values may know more than there is to know
+            variance = np.maximum(prior - known, 0.0) + 1e-6 * prior
+            sums += (expand(X, c) + self.intercept[c]) / variance[:, None]
+            weights = weights + 1.0 / variance
+        return sums / weights[:, None]

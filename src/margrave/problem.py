@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -26,6 +26,8 @@ Floats = NDArray[np.float64]
 
 # beyond this the squares of single-precision numbers come near the end of their range
 _LARGEST_FLOAT32 = 1e15
+# rows at a time of a joint problem: a step costs as much as their number times the classes
+_LARGEST_JOINT_SET = 1024
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,11 @@ class Data:
             threads,
             cache,
         )
+
+    def restrict(self, rows: NDArray[np.int64]) -> Data:
+        """Return a copy of some rows; in ascending order they fall into the same blocks."""
+        X = self.X[np.ix_(rows, rows)] if self.kernel.is_precomputed else self.X[rows]
+        return Data(X, self.kernel, np.searchsorted(rows, self.starts).astype(np.int64))
 
     def mean_diagonal(self) -> float:
         """Mean of k(x, x) over some rows."""
@@ -254,11 +261,23 @@ class Problem:
 
     def restrict(self, rows: NDArray[np.int64]) -> Problem:
         """Return the problem on some of its rows alone, with a copy of these rows of the data."""
-        X = self.data.X[self.data_rows[rows]]
-        data = Data(X, self.data.kernel, np.array([0, len(rows)]))
-        return Problem(
-            data, None, self.y[rows], self.C[rows], self.loss, self.intercept, self.total
-        )
+        whole = replace(self.data.restrict(self.data_rows[rows]), starts=np.array([0, len(rows)]))
+        return replace(self, data=whole, blocks=None, y=self.y[rows], C=self.C[rows])
+
+    def on(self, part: Data, members: NDArray[np.int64]) -> Problem | None:
+        """Return the problem on a part of the data; `members` are its rows there, maybe none."""
+        if len(members) == 0:
+            return None
+        return replace(self, data=part, y=self.y[members], C=self.C[members])
+
+    def members(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Rows of the problem among these rows of the data, both in ascending order."""
+        if self.blocks is None:
+            return rows
+        at = np.full(self.data.n_rows, -1)
+        at[self.data_rows] = np.arange(self.n_rows)
+        found = at[rows]
+        return found[found >= 0]
 
     @property
     def data_rows(self) -> NDArray[np.int64]:
@@ -317,6 +336,27 @@ class JointProblem:
 
     least_scale = 0.0
 
+    def core(
+        self, rows: _core.KernelRows, start: Floats | None, size: int, floor: float
+    ) -> _core.Joint:
+        """Make the compiled solver for this problem with the intercepts zero or regularised."""
+        nothing = np.zeros(self.n_classes)
+        size = max(2, min(_LARGEST_JOINT_SET, size))
+        return _core.Joint(rows, self.loss, self.y, self.n_classes, self.C, start, nothing, size)
+
+    def on(self, part: Data, members: NDArray[np.int64]) -> JointProblem:
+        """Return the problem on a part of the data; `members` are its rows there."""
+        return replace(self, data=part, y=self.y[members], C=self.C[members])
+
+    def members(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Rows of the problem among these rows of the data: all."""
+        return rows
+
+    @property
+    def data_rows(self) -> NDArray[np.int64]:
+        """Rows of the data behind the rows of the problem: all."""
+        return np.arange(self.n_rows)
+
     @property
     def is_smooth(self) -> bool:
         """Whether the loss has a derivative: then scores are as good as the root of the gap."""
@@ -350,7 +390,10 @@ class Solution:
     ``scores`` is K beta without the intercept, ``objective`` the primal value P, ``dual`` the dual
     value D, ``gap`` the relative duality gap (P + D) / max(|P|, |D|), infinite if the kernel is not
     ``definite``. ``precision`` names the tiles that are good enough to predict with. Solvers for
-    the linear kernel tell the ``weights`` w of the features; then ``scores`` is X w.
+    the linear kernel tell the ``weights`` w of the features; then ``scores`` is X w. Where rows
+    were solved in ``parts`` (:class:`~margrave.partitions.Parts`) that know nothing of each other,
+    the ``certificate`` is that of the "blocks", there is an ``intercept`` per part, and ``combine``
+    tells which part's model speaks for a new row: the "nearest", their "sum", or a "committee".
     """
 
     beta: Floats
@@ -366,3 +409,6 @@ class Solution:
     interrupted: bool = False
     definite: bool = True
     weights: Floats | None = None
+    certificate: str = "full"
+    parts: Any = None
+    combine: str = "nearest"

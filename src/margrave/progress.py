@@ -117,6 +117,11 @@ class Progress:
         """Seconds left of the time limit; inf without one."""
         return math.inf if self.time_limit is None else self.time_limit - self.seconds
 
+    def time_left(self) -> float | None:
+        """Time limit for a part of the work: what remains, if only a moment; None without one."""
+        left = self.remaining()
+        return None if math.isinf(left) else max(left, 1e-3)
+
     def interrupt(self) -> None:
         """Note that the user pressed Ctrl-C: every further report says stop."""
         self.stop_reason = "interrupted"

@@ -102,3 +102,8 @@ def is_mapped(X: Any) -> bool:
             return True
         X = getattr(X, "base", None)
     return False
+
+
+def size_in_bytes(X: Any) -> int:
+    """Bytes of an array, or of the stored entries of sparse rows."""
+    return int(X.data.nbytes + X.indices.nbytes if sparse.issparse(X) else X.nbytes)

@@ -65,6 +65,9 @@ class Engine(Protocol):
 
         A piece that is a mapping holds the arguments of `block_type` by name, any other is its only
         argument. Both must survive a pickle, since other engines build their blocks elsewhere.
+
+        A block whose calls take long has a method `cancel`, which ends the call that another thread
+        is in, soon: engines call it when the caller was interrupted.
         """
         ...
 

@@ -54,6 +54,9 @@ class ThreadShards(SerialShards):
             calls = [self._pool.submit(getattr(block, method), *args) for block in self._blocks]
             return [call.result() for call in calls]
         except BaseException:  # an error, or Ctrl-C: nobody is at work when the caller goes on
+            for block in self._blocks:
+                if hasattr(block, "cancel"):
+                    block.cancel()
             self._pool.shutdown(cancel_futures=True)
             self._pool = self._hire()
             raise

@@ -7,9 +7,11 @@ raises only when everything is stored: neither a missed tolerance nor Ctrl-C los
 
 from __future__ import annotations
 
+import copy
 import functools
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, ParamSpec, TypeVar
 
@@ -30,18 +32,22 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from margrave.engines import ENGINES
 from margrave.kernels import KERNELS, Kernel, resolve_kernel
-from margrave.models import Expansion, LinearModel
+from margrave.models import Committee, Expansion, LinearModel, LocalModels
+from margrave.partitions import nearest
 from margrave.problem import JointProblem, Problem
 from margrave.progress import Progress
 from margrave.resources import parse_bytes, thread_count
 from margrave.rows import RowBlocks, is_mapped
 from margrave.solvers import SOLVERS, Settings, Solution, resolve_solver
 from margrave.solvers.linear import combination
+from margrave.solvers.whole import judge
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_MOST_OF_COMMITTEE = 1000  # support vectors of a part by which it knows what it knows
 
 # what became of each stop reason of Progress, and what a user can do about it
 _ADVICE = {
@@ -171,9 +177,16 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     # --- fit -------------------------------------------------------------------------------
 
     def _solve(
-        self, problems: Sequence[Any], starts: list[Floats] | None = None
+        self,
+        problems: Sequence[Any],
+        starts: list[Floats] | None,
+        pack: Callable[[Any, Sequence[Solution]], None],
     ) -> tuple[list[Solution], Progress]:
-        """Run the solver on the problems within the budgets."""
+        """Run the solver on the problems within the budgets.
+
+        Models that come early are stored by `pack` on a copy of this estimator: `early_`.
+        """
+        self.__dict__.pop("early_", None)  # of an earlier fit
         progress = Progress(
             tol=self.tol,
             max_iter=self.max_iter,
@@ -182,6 +195,13 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             verbose=int(self.verbose),
             label=type(self).__name__,
         )
+
+        def keep_early(solutions: Sequence[Solution]) -> None:
+            early = copy.copy(self)
+            pack(early, solutions)
+            early._store_certificate(solutions, progress)
+            self.early_ = early
+
         with progress:
             settings = Settings(
                 tol=self.tol,
@@ -190,6 +210,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
                 seed=self._seed(),
                 progress=progress,
                 engine=self.engine,
+                keep_early=keep_early,
             )
             solutions = resolve_solver(self.solver).solve(list(problems), settings, starts)
         return solutions, progress
@@ -200,8 +221,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             return 0
         return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
 
-    def _conclude(self, solutions: Sequence[Solution], progress: Progress) -> None:
-        """Store the certificate; then, with the model complete, warn or pass Ctrl-C on."""
+    def _store_certificate(self, solutions: Sequence[Solution], progress: Progress) -> list[str]:
+        """Store what is known of the solutions; returns the names of the solvers used."""
         self.objectives_ = np.array([solution.objective for solution in solutions])
         self.gaps_ = np.array([solution.gap for solution in solutions])
         self._absolute_gaps = np.array(
@@ -213,14 +234,20 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         self.n_iter_ = sum(int(solution.n_iter) for solution in solutions)
         used = [name for solution in solutions for name in solution.solver.split(", ")]
         self.solver_ = ", ".join(dict.fromkeys(used))
-        self.certificate_ = "full"
+        self.certificate_ = solutions[0].certificate
         self.history_ = progress.history
+        return used
+
+    def _conclude(self, solutions: Sequence[Solution], progress: Progress) -> None:
+        """Store the certificate; then, with the model complete, warn or pass Ctrl-C on."""
+        used = self._store_certificate(solutions, progress)
         reason = progress.stop_reason
         if reason == "interrupted" or any(solution.interrupted for solution in solutions):
             raise KeyboardInterrupt(
                 f"{type(self).__name__} keeps the model reached so far, with gap {self.gap_:.2g}"
             )
-        if not self.converged_:
+        wanted = self.converged_ or (self.certificate_ == "blocks" and reason is None)
+        if not wanted:
             if not all(solution.definite for solution in solutions):
                 reason = "indefinite"
             elif reason in (None, "converged") and {"svrg", "csvrg", "dsvrg"} & set(used):
@@ -244,6 +271,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         """Store the rows with a coefficient, the coefficients, and what predicting needs."""
         self.support_ = rows
         self._weights = self._fit_rows = self._support_vectors = None
+        self._local: LocalModels | Committee | None = None
         if all(solution.weights is not None for solution in solutions):
             self._weights = np.array([solution.weights for solution in solutions])
             self._fit_rows = X  # support vectors are taken from here when someone asks for them
@@ -253,6 +281,26 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         precise = any(solution.precision == "float64" for solution in solutions)
         self._precision = "float64" if precise else "float32"
         self._n_rows = X.shape[0]
+
+    def _store_parts(
+        self, X: Any, label: Rows, known: Floats, intercepts: Floats, solutions: Sequence[Solution]
+    ) -> None:
+        """Store the models of parts; `label` is the part of each support vector.
+
+        `intercepts` and what is `known` beforehand have a row per part and a column per output.
+        """
+        self._part_support = [np.flatnonzero(label == c) for c in range(len(intercepts))]
+        self.intercept_ = np.zeros(intercepts.shape[1])
+        parts, combine = solutions[0].parts, solutions[0].combine
+        if combine == "sum":  # the sum of all parts is one expansion
+            self.intercept_ = intercepts.sum(axis=0)
+            self._local = None
+        elif combine == "committee":
+            points = [self.support_vectors_[_some(own)] for own in self._part_support]
+            C = float(np.abs(self._dual).max()) or 1.0
+            self._local = Committee(points, 1.0 / C, self._kernel, intercepts)
+        else:
+            self._local = LocalModels(partial(nearest, parts.places), intercepts, known)
 
     # --- the dual behind the attributes ----------------------------------------------------
 
@@ -291,6 +339,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         if self._kernel.name != "linear":
             raise AttributeError("coef_ is only available for the linear kernel")
+        if self._local is not None:
+            raise AttributeError("a model of parts has no weights of its own, each part has some")
         if self._weights is not None:
             return self._weights
         rows = np.array(self._coefficients())
@@ -316,14 +366,34 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         different = X[self.support_] != self.support_vectors_
         return not (different.nnz if sparse.issparse(different) else np.any(different))
 
+    def _whole_gap(self, problems: Sequence[Any], betas: list[Floats]) -> float:
+        """Worst gap of given dual variables as solutions of the whole problems."""
+        with Progress(self.tol) as progress:
+            settings = Settings(
+                self.tol, self.memory_limit, thread_count(self.n_jobs), self._seed(), progress
+            )
+            return max(solution.gap for solution in judge(problems, settings, betas))
+
     # --- use -------------------------------------------------------------------------------
 
     def _scores(self, X: Any, precision: str) -> Floats:
-        """Decision values without the intercepts, one column per output."""
+        """Decision values, one column per output, without the intercepts `intercept_`."""
+        threads = thread_count(self.n_jobs)
         if self._weights is not None:
-            return LinearModel(self._weights).scores(X, thread_count(self.n_jobs))
+            return LinearModel(self._weights).scores(X, threads)
+        if self._local is None:
+            return self._sums(X, precision, slice(None))
+
+        def expand(rows: Any, part: int) -> Floats:
+            return self._sums(rows, precision, self._part_support[part])
+
+        scores: Floats = self._local.scores(X, threads, expand)
+        return scores
+
+    def _sums(self, X: Any, precision: str, used: Any) -> Floats:
+        """Sums over some of the support vectors, one column per output."""
         points = self.support_ if self._kernel.is_precomputed else self.support_vectors_
-        return self._expand(X, points, self._dual.T, precision)
+        return self._expand(X, points[used], self._dual[:, used].T, precision)
 
     def _expand(self, X: Any, points: Any, coef: Floats, precision: str) -> Floats:
         """Scores sum_j coef_j k(x, point_j), one column per column of coef."""
@@ -339,6 +409,13 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         tags.input_tags.pairwise = self.kernel == "precomputed"
         tags.input_tags.sparse = self.kernel != "precomputed"
         return tags
+
+
+def _some(rows: Rows) -> Rows:
+    """At most some hundred of the rows, evenly spread."""
+    if len(rows) <= _MOST_OF_COMMITTEE:
+        return rows
+    return rows[np.linspace(0, len(rows) - 1, _MOST_OF_COMMITTEE).astype(np.intp)]
 
 
 def canonical(X: Any) -> Any:

@@ -102,9 +102,13 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
         data = Data(take(X, task.rows, square=kernel.is_precomputed), kernel, task.starts)
         problems = self._problems(task, data)
         starts = self._last_dual(task, problems, len(y)) if self.warm_start else None
-        solutions, progress = self._solve(problems, starts)
-        self._kernel = kernel
-        self._pack(X, task, solutions)
+
+        def pack(model: KernelClassifier, found: Sequence[Solution]) -> None:
+            model._kernel = kernel
+            model._pack(X, task, found)
+
+        solutions, progress = self._solve(problems, starts, pack)
+        pack(self, solutions)
         self._conclude(solutions, progress)
         return self
 
@@ -186,10 +190,35 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
         self.class_weight_ = task.class_weight
         self._store_support(X, task.rows[at], dual, solutions)
         self.n_support_ = counts.astype(np.int32)
+        self._scheme = task.scheme
+        parts = solutions[0].parts
+        if parts is not None:
+            intercepts = np.concatenate(
+                [solution.intercept.reshape(len(parts), -1) for solution in solutions], axis=1
+            )
+            known = self._known(task, parts)
+            self._store_parts(X, parts.label[at], known, intercepts, solutions)
+            return
         intercepts = np.array([solution.intercept for solution in solutions], dtype=np.float64)
         outputs = len(task.classes) if task.scheme in JOINT_LOSSES else len(solutions)
         self.intercept_ = np.broadcast_to(intercepts.ravel(), (outputs,)).copy()
-        self._scheme = task.scheme
+
+    def _known(self, task: Task, parts: Any) -> Floats:
+        """What each part knows of each output because it has rows of one side alone.
+
+        The side that there is, if the other one is missing; -inf for a class without a row, where
+        classes compete by their scores.
+        """
+        k = len(task.classes)
+        has = np.zeros((len(parts), k), dtype=bool)
+        has[parts.label, task.labels] = True
+        if task.scheme == "binary":
+            sides = [(has[:, 1], has[:, 0])]
+        elif task.scheme == "ovo":
+            sides = [(has[:, i], has[:, j]) for i, j in task.blocks]
+        else:
+            return np.where(has, 0.0, -np.inf)
+        return np.stack([first.astype(float) - second for first, second in sides], axis=1)
 
     # --- the dual behind the attributes ----------------------------------------------------
 
@@ -261,19 +290,22 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
         decisions: Floats = self._scores(X, self._precision) + self.intercept_
         return decisions
 
-    def _scores(self, X: Any, precision: str) -> Floats:
-        """Decision values without the intercepts."""
-        if self._scheme != "ovo" or self._weights is not None:
-            return super()._scores(X, precision)
+    def _sums(self, X: Any, precision: str, used: Any) -> Floats:
+        """Sums over some of the support vectors, one column per problem."""
+        if self._scheme != "ovo":
+            return super()._sums(X, precision, used)
         points = self.support_ if self._kernel.is_precomputed else self.support_vectors_
         dual = self._dual
         # per class: its support vectors have coefficients in the pairs with that class alone
         k = len(self.classes_)
         column = {pair: p for p, pair in enumerate(combinations(range(k), 2))}
         scores = np.zeros((X.shape[0], len(column)))
-        for c, block in enumerate(_class_blocks(self.n_support_)):
-            pairs = [column[min(c, other), max(c, other)] for other in range(k) if other != c]
-            scores[:, pairs] += self._expand(X, points[block], dual[:, block].T, precision)
+        everything = np.arange(dual.shape[1])[used]
+        ends = np.searchsorted(everything, np.cumsum(self.n_support_))
+        for c, own in enumerate(np.split(everything, ends[:-1])):
+            if len(own):
+                pairs = [column[min(c, other), max(c, other)] for other in range(k) if other != c]
+                scores[:, pairs] += self._expand(X, points[own], dual[:, own].T, precision)
         return scores
 
     def decision_function(self, X: Any) -> Floats:
@@ -347,7 +379,10 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
         if not (same and task.scheme == self._scheme):
             raise ValueError("certify needs the rows and labels of the fit, in the same order")
         data = Data(take(X, task.rows, self._kernel.is_precomputed), self._kernel, task.starts)
-        scores, betas = self._scores(X, "float64")[task.rows], self._betas(task)
+        betas = self._betas(task)
+        if self.certificate_ == "blocks":
+            return self._whole_gap(self._problems(task, data), betas)
+        scores = self._scores(X, "float64")[task.rows]
         if task.scheme in JOINT_LOSSES:
             (problem,) = self._problems(task, data)
             return relative_gap(problem, betas[0], scores, self.intercept_)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from margrave.estimators._base import (
     take,
 )
 from margrave.problem import Data, Problem
+from margrave.solvers import Solution
 
 logger = logging.getLogger("margrave")
 
@@ -33,15 +35,27 @@ class SingleMachine(KernelMachine):
         kernel = self._kernel_for(X, weight)
         problem = self._problem_on(X, y, weight, rows, kernel)
         starts = self._last_dual(problem, rows, X.shape[0]) if self.warm_start else None
-        solutions, progress = self._solve([problem], starts)
-        (solution,) = solutions
-        at = np.flatnonzero(solution.beta)
-        self._kernel = kernel
-        self._store_support(X, rows[at], solution.beta[None, at], solutions)
-        self.n_support_ = np.array([len(at)], dtype=np.int32)
-        self.intercept_ = np.array([float(solution.intercept)])
-        self._store(float(solution.intercept))
+
+        def pack(model: SingleMachine, found: Sequence[Solution]) -> None:
+            model._kernel = kernel
+            model._pack(X, rows, found[0])
+
+        solutions, progress = self._solve([problem], starts, pack)
+        pack(self, solutions)
         self._conclude(solutions, progress)
+
+    def _pack(self, X: Any, rows: Rows, solution: Solution) -> None:
+        """Store the solution as fitted attributes."""
+        at = np.flatnonzero(solution.beta)
+        self._store_support(X, rows[at], solution.beta[None, at], [solution])
+        self.n_support_ = np.array([len(at)], dtype=np.int32)
+        if solution.parts is None:
+            self.intercept_ = np.array([float(solution.intercept)])
+        else:
+            intercepts = solution.intercept[:, None]
+            nothing, label = np.zeros_like(intercepts), solution.parts.label[at]
+            self._store_parts(X, label, nothing, intercepts, [solution])
+        self._store(float(self.intercept_[0]))
 
     def _store(self, intercept: float) -> None:
         """Store what a subclass shows besides, before the fit warns or raises."""
@@ -78,6 +92,8 @@ class SingleMachine(KernelMachine):
             raise ValueError("certify needs the rows of the fit, in the same order")
         weight, rows = self._counted(X, sample_weight)
         problem = self._problem_on(X, y, weight, rows, self._kernel)
+        if self.certificate_ == "blocks":
+            return self._whole_gap([problem], [self._beta()[rows]])
         scores = np.ascontiguousarray(self._scores(X, "float64")[rows, 0])
         weights = None if self._weights is None else self._weights[0]
         return relative_gap(problem, self._beta()[rows], scores, float(self.intercept_[0]), weights)

@@ -148,6 +148,11 @@ class ODMClassifier(KernelClassifier):
         certified : ndarray of bool, shape (n_samples,)
         """
         X = self._check_rows(X, reset=False)
+        if self.certificate_ == "blocks":
+            raise ValueError(
+                "certified needs a model of the whole problem, and this one is made of parts that"
+                " know nothing of each other"
+            )
         if self.intercept == "free":
             raise ValueError(
                 "certified needs a score that is regularised as a whole: intercept=None or"
@@ -168,7 +173,8 @@ class ODMClassifier(KernelClassifier):
     def _kernel_diagonal(self, X: Any) -> Floats:
         """k(x, x) of new rows, with the 1 of a regularised intercept."""
         offset = 1.0 if self.intercept == "regularized" else 0.0
-        return self._kernel.diagonal(X) + offset
+        diagonal: Floats = self._kernel.diagonal(X) + offset
+        return diagonal
 
     def _loss(self) -> Loss:
         return Loss("margin_distribution", theta=float(self.theta), upsilon=float(self.upsilon))

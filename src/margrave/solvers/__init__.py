@@ -9,7 +9,11 @@ from typing import Any
 from margrave.problem import Solution
 from margrave.solvers.auto import Auto
 from margrave.solvers.base import Settings, Solver
+from margrave.solvers.cascade import Cascade
 from margrave.solvers.coordinate_descent import CoordinateDescent
+from margrave.solvers.distribution import DistributionPreserving
+from margrave.solvers.divide import DivideAndConquer
+from margrave.solvers.merge_tree import MergeTree
 from margrave.solvers.newton import Newton
 from margrave.solvers.variance_reduced import VarianceReduced
 from margrave.solvers.working_set import WorkingSet
@@ -18,6 +22,10 @@ SOLVERS: dict[str, Callable[[], Solver]] = {
     "exact": WorkingSet,
     "newton": Newton,
     "cd": CoordinateDescent,
+    "dc": DivideAndConquer,
+    "cascade": Cascade,
+    "sodm": MergeTree,
+    "dip": DistributionPreserving,
     "svrg": partial(VarianceReduced, method="svrg"),
     "csvrg": partial(VarianceReduced, method="csvrg"),
     "dsvrg": partial(VarianceReduced, method="dsvrg"),
@@ -25,7 +33,11 @@ SOLVERS: dict[str, Callable[[], Solver]] = {
 
 __all__ = [
     "SOLVERS",
+    "Cascade",
     "CoordinateDescent",
+    "DistributionPreserving",
+    "DivideAndConquer",
+    "MergeTree",
     "Newton",
     "Settings",
     "Solution",

@@ -15,15 +15,17 @@ The dual never rises, and nothing is left out for good.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from margrave import _core
 from margrave.problem import Floats, Problem
-from margrave.solvers.clusters import SHIFT_INVARIANT, cluster_start
+from margrave.rows import size_in_bytes
+from margrave.solvers.levels import Levels
+from margrave.solvers.parts import SHIFT_INVARIANT, Division
 
 Record = dict[str, Any]
 
@@ -140,22 +142,21 @@ class ActiveSet:
                 and time_left > 0.0
                 and self.problem.data.kernel.name in SHIFT_INVARIANT
             ):
-                start = self._cluster(time_left)
+                start = self._cluster()
             rows = self.kernels.rows(self.precision, self.problem.offset, cache=False)
             self.whole = self.problem.core(rows, start, self.kernels.size, self.floor)
         return self.whole
 
-    def _cluster(self, time_left: float) -> Floats:
-        end = time.perf_counter() + time_left
-        return cluster_start(
-            self.problem,
-            self.precision,
-            self.floor,
-            self.kernels.threads,
-            self.kernels.memory,
-            self.kernels.seed,
-            lambda: end - time.perf_counter(),
+    def _cluster(self) -> Floats | None:
+        settings = replace(
+            self.kernels.settings, memory_limit=self.kernels.memory, threads=self.kernels.threads
         )
+        start = None
+        for _, (solution,) in Levels().climb(Division([self.problem], settings, "exact")):
+            start = solution.beta
+        if settings.progress.is_over:
+            raise KeyboardInterrupt
+        return start
 
     def _narrow(self, time_left: float) -> bool:
         """Choose the active rows and set up their problem; False if stopped."""
@@ -174,7 +175,11 @@ class ActiveSet:
         part = self.problem.restrict(self.active)
         beta = whole.beta
         # the copy of the active rows, and what the whole keeps packed, and its kernel block
-        taken = _bytes(part.data.X) + _bytes(self.problem.data.X) + 8 * self.kernels.size**2
+        taken = (
+            size_in_bytes(part.data.X)
+            + size_in_bytes(self.problem.data.X)
+            + 8 * self.kernels.size**2
+        )
         rows = part.data.kernel_rows(
             self.precision,
             max(0, self.kernels.memory - taken),
@@ -229,7 +234,3 @@ class ActiveSet:
             record["support"] += self.support_outside
             record["active"] = len(self.active)
         return record
-
-
-def _bytes(X: Any) -> int:
-    return int(X.data.nbytes + X.indices.nbytes if sparse.issparse(X) else X.nbytes)

@@ -24,7 +24,8 @@ class Settings:
 
     ``tol`` is the relative duality gap, ``memory_limit`` for caches and buffers beyond the data
     (None: half of what is free), ``engine`` where strategies with several workers run (None: this
-    machine's threads).
+    machine's threads). ``keep_early`` is given the solutions of parts, as they come, by strategies
+    that divide.
     """
 
     tol: float
@@ -33,6 +34,12 @@ class Settings:
     seed: int
     progress: Progress
     engine: Any = None
+    keep_early: Callable[[list[Solution]], None] | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a budget is used up or someone asked to stop."""
+        return self.progress.stop_reason not in (None, "converged")
 
     @cached_property
     def memory(self) -> int:

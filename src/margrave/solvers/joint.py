@@ -13,11 +13,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from margrave import _core
 from margrave.problem import Floats, JointProblem
 from margrave.solvers.descent import Core, Kernels, Record
 
-_LARGEST_SET = 1024  # rows at a time: a step costs as much as their number times the classes
 _RHO = 0.5  # times the mean of the kernel's diagonal: larger ones make the rounds crawl
 _REACH = 10.0
 _MOST_UPDATES = 200
@@ -29,17 +27,8 @@ def joint_core(
     """Make the solver of a joint problem."""
     if problem.intercept == "free":
         return _FreeIntercepts(problem, kernels, precision, start)
-    return _given(problem, kernels.rows(precision, problem.offset, cache=False), kernels, start)
-
-
-def _given(
-    problem: JointProblem, rows: _core.KernelRows, kernels: Kernels, start: Floats | None
-) -> _core.Joint:
-    size = max(2, min(_LARGEST_SET, kernels.size))
-    nothing = np.zeros(problem.n_classes)
-    return _core.Joint(
-        rows, problem.loss, problem.y, problem.n_classes, problem.C, start, nothing, size
-    )
+    rows = kernels.rows(precision, problem.offset, cache=False)
+    return problem.core(rows, start, kernels.size, 0.0)
 
 
 class _FreeIntercepts:
@@ -52,7 +41,7 @@ class _FreeIntercepts:
         # with little weight on the rows the sums are small, and intercepts of size one far away
         self.rho = max(_RHO * problem.data.mean_diagonal(), _REACH / float(problem.C.sum()))
         self.rows = kernels.rows(precision, self.rho, cache=False)
-        self.core = _given(problem, self.rows, kernels, start)
+        self.core = problem.core(self.rows, start, kernels.size, 0.0)
         self.b = np.zeros(problem.n_classes)
         self.inner = 1e-2  # relative gap of the problem with given intercepts
         self.updates = 0

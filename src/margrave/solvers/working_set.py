@@ -11,11 +11,14 @@ With many rows the rounds look at the active ones only (`active_set.py`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from sklearn.base import BaseEstimator
 
 from margrave.problem import Floats, JointProblem, Problem, Solution
+from margrave.progress import Progress
 from margrave.solvers.active_set import ActiveSet
 from margrave.solvers.base import Settings
 from margrave.solvers.descent import Core, Kernels, descend
@@ -55,6 +58,36 @@ class WorkingSet(BaseEstimator):  # type: ignore[misc]
         if self.size is not None and self.size < 2:
             raise ValueError(f"a working set needs at least 2 variables, got size={self.size}")
         return descend(problems, settings, starts, _core_of, "exact", self.size)
+
+
+def solve_rows(
+    problem: Problem,
+    beta: Floats,
+    rows: Any,
+    settings: Settings,
+    tol: float,
+    max_iter: int = -1,
+    size: int | None = None,
+) -> tuple[Floats, int]:
+    """Solve a problem on some of its rows alone, from beta there; all other variables are zero.
+
+    Returns beta and the number of rounds.
+    """
+    outer = settings.progress
+    with Progress(
+        tol,
+        max_iter=max_iter,
+        time_limit=outer.time_left(),
+        callbacks=lambda record: outer.is_over,
+    ) as progress:
+        inner = replace(settings, tol=tol, progress=progress)
+        part = problem.restrict(rows)
+        (found,) = WorkingSet(size).solve([part], inner, [beta[rows]])
+    if progress.stop_reason == "interrupted":
+        outer.interrupt()
+    better = np.zeros_like(beta)
+    better[rows] = found.beta
+    return better, found.n_iter
 
 
 def _core_of(

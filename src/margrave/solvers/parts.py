@@ -1,0 +1,242 @@
+"""Problems solved part by part, side by side on an engine.
+
+    P_blocks = sum over parts of P_part,    D_blocks = sum over parts of D_part
+
+is the problem whose kernel matrix has zeros between the parts; its gap is what a model of parts can
+be certified by. A part has no free intercept, whose equality constraint would keep the part's sum
+for ever: the intercept of a part is zero, or regularised where rows without one could not say much
+(a kernel that does not fall with the distance). Only one-class machines, whose sum is given, share
+it out by the parts' weights.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from margrave.blocks import DualBlock, Local
+from margrave.engines import resolve_engine
+from margrave.partitions import Parts
+from margrave.problem import Data, Floats, JointProblem, Problem, Solution
+from margrave.rows import RowBlocks, size_in_bytes
+from margrave.solvers.base import Settings
+
+Rows = NDArray[np.int64]
+Task = tuple[Any, Floats | None]  # a problem, and where it begins
+Tasks = list[Task]  # of the same rows
+
+SHIFT_INVARIANT = ("rbf", "laplacian")  # kernels that fall with the distance
+_FOR_EVER = 1e9  # seconds
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How parts are to be solved.
+
+    ``tol`` is the relative gap of a part's own problem, and what is kept as a model needs a
+    ``thorough`` solution. A part with its ``own_prices`` takes its rows for all there are: their
+    prices C_i grow by 1 / share, the part's share of the sum of all prices, and a variable of the
+    part counts for the whole by that share. ``as_published`` it counts in full.
+    """
+
+    tol: float
+    thorough: bool = False
+    own_prices: bool = False
+    as_published: bool = False
+
+
+class Division:
+    """Problems of one fit, which share their rows, and where their parts are solved."""
+
+    def __init__(
+        self, problems: Sequence[Any], settings: Settings, solver: str, boxed: bool = True
+    ) -> None:
+        self.settings, self.solver = settings, solver
+        self.engine = resolve_engine(settings.engine, settings.threads)
+        self.data: Data = problems[0].data
+        if isinstance(self.data.X, RowBlocks):
+            raise ValueError(
+                f"the solver {solver!r} needs all rows in one array; rows in blocks have"
+                " solver='auto' or 'newton'"
+            )
+        self.shifts = [_level(problem) if boxed else 0.0 for problem in problems]
+        self.problems = [
+            _boxed(problem, shift) if boxed else problem
+            for problem, shift in zip(problems, self.shifts, strict=True)
+        ]
+        self.kernel_values = 0
+
+    def run(self, tasks: Sequence[Tasks], effort: Effort) -> list[list[Local | None]]:
+        """Solve each part's problems, which share its rows, from their starts.
+
+        None in the place of a solution if there was no time to look at its start.
+        """
+        # the longest first: nobody waits for it
+        order = np.argsort([-sum(len(p.y) for p, _ in part) for part in tasks], kind="stable")
+        at_work = min(self.engine.n_workers, len(tasks))
+        copies = 2 * size_in_bytes(self.data.X)  # the parts' rows, and packed for the core
+        memory = max(0, self.settings.memory - copies) // at_work
+        threads = max(1, self.settings.threads // at_work)
+        pieces = [
+            {
+                "problems": [problem for problem, _ in tasks[number]],
+                "starts": [start for _, start in tasks[number]],
+                "memory": memory,
+                "threads": threads,
+            }
+            for number in order
+        ]
+        progress = self.settings.progress
+        deadline = time.time() + min(progress.remaining(), _FOR_EVER)
+        with self.engine.scatter(DualBlock, pieces) as shards:
+            try:
+                shards.map("solve", effort.tol, effort.thorough, deadline)
+            except KeyboardInterrupt:
+                progress.interrupt()
+            found: list[list[Local | None]] = shards.map("found")
+        for local in (local for part in found for local in part if local is not None):
+            self.kernel_values += local.kernel_values
+        return [found[place] for place in np.argsort(order)]
+
+    def solve(
+        self, parts: Parts, starts: Sequence[Floats] | None, effort: Effort
+    ) -> list[Solution] | None:
+        """Solve all problems on every part alone.
+
+        None if the time was over before every start was looked at: then the starts are better.
+        """
+        begins: list[Floats | None] = list(starts) if starts else [None] * len(self.problems)
+        gathered = [_Gathered(problem, len(parts), effort) for problem in self.problems]
+        tasks: list[Tasks] = []
+        places: list[tuple[int, int, Rows]] = []  # part, problem and rows of each task
+        for c, rows in enumerate(parts.rows):
+            data = self.data.restrict(rows)
+            tasks.append([])
+            for number, (whole, begin) in enumerate(zip(gathered, begins, strict=True)):
+                members = whole.problem.members(rows)
+                if len(members):
+                    tasks[-1].append(whole.task(data, members, begin))
+                    places.append((c, number, members))
+        solved = [local for part in self.run(tasks, effort) for local in part]
+        for (c, number, members), local in zip(places, solved, strict=True):
+            if local is None:
+                return None
+            gathered[number].add(c, members, local)
+        return [
+            one.solution(parts, shift, self.solver)
+            for one, shift in zip(gathered, self.shifts, strict=True)
+        ]
+
+    def keep(self, solutions: list[Solution], number: int, where: str) -> bool:
+        """Keep the model of the parts, and report their problem; True if the fit is to stop."""
+        parts: Parts = solutions[0].parts
+        if self.settings.keep_early is not None:
+            self.settings.keep_early(solutions)
+        return self.settings.progress.report(
+            objective=sum(solution.objective for solution in solutions),
+            dual=sum(solution.dual for solution in solutions),
+            gap=max(solution.gap for solution in solutions),
+            support=len(self.support([solution.beta for solution in solutions])),
+            where=f"{where}, {len(parts)} parts",
+            certified=False,
+            round=number,
+            kernel_values=self.kernel_values,
+            parts=len(parts),
+            largest_part=int(parts.sizes.max()),
+            smallest_part=int(parts.sizes.min()),
+        )
+
+    def support(self, betas: Sequence[Floats]) -> Rows:
+        """Rows of the data that have a dual variable in any of the problems."""
+        used = np.zeros(self.data.n_rows, dtype=bool)
+        for problem, beta in zip(self.problems, betas, strict=True):
+            used[problem.data_rows] |= beta.reshape(len(beta), -1).any(axis=1)
+        return np.flatnonzero(used)
+
+
+class _Gathered:
+    """One problem, and its solutions on all parts."""
+
+    def __init__(self, problem: Any, n_parts: int, effort: Effort) -> None:
+        self.problem, self.effort = problem, effort
+        self.beta, self.scores = np.zeros(problem.shape), np.zeros(problem.shape)
+        self.intercept = np.zeros((n_parts, *problem.shape[1:]))
+        self.objective = self.dual = 0.0
+
+    def task(self, data: Data, rows: Rows, begin: Floats | None) -> Task:
+        """The problem on a part of the data, and where it begins."""
+        part, share = self.problem.on(data, rows), self._share(rows)
+        start = None if begin is None else begin[rows]
+        if self.effort.own_prices:
+            start = start if start is None or self.effort.as_published else start / share
+            return replace(part, C=part.C / share), start
+        if isinstance(part, Problem) and part.total > 0.0:
+            part = replace(part, total=share * part.total)
+        return part, start
+
+    def add(self, number: int, rows: Rows, local: Local) -> None:
+        """Take over what a part has come to."""
+        weight = self._share(rows) if self.effort.own_prices else 1.0
+        self.objective += weight * local.objective
+        self.dual += weight * local.dual
+        self.scores[rows] = local.scores
+        self.beta[rows] = local.beta * (1.0 if self.effort.as_published else weight)
+        self.intercept[number] = weight * local.intercept
+
+    def solution(self, parts: Parts, shift: float, solver: str) -> Solution:
+        """All of them as one."""
+        scale = max(abs(self.objective), abs(self.dual), float(np.finfo(np.float64).tiny))
+        return Solution(
+            beta=self.beta,
+            intercept=self.intercept + shift,
+            scores=self.scores,
+            objective=self.objective,
+            dual=self.dual,
+            gap=(self.objective + self.dual) / scale,
+            converged=False,
+            n_iter=0,
+            precision="float32" if self.problem.data.fits_float32 else "float64",
+            solver=solver,
+            certificate="blocks",
+            parts=parts,
+        )
+
+    def _share(self, rows: Rows) -> float:
+        return float(self.problem.C[rows].sum() / self.problem.C.sum())
+
+
+def classes_of(problems: Sequence[Any]) -> Any:
+    """Class of each row of the data, as the problems tell them apart; None if there are none."""
+    first = problems[0]
+    if isinstance(first, JointProblem):
+        return first.y
+    if not first.loss.core().labels or first.total > 0.0:
+        return None
+    if first.blocks is not None:  # pairs of classes, each of which is a block of rows
+        return np.searchsorted(first.data.starts, np.arange(first.data.n_rows), side="right")
+    if len(problems) == 1:
+        return first.y
+    return np.argmax([problem.y for problem in problems], axis=0)
+
+
+def _level(problem: Problem | JointProblem) -> float:
+    """What a free intercept is left to begin with: parts would have to build it of rows."""
+    if isinstance(problem, JointProblem) or problem.loss.core().labels:
+        return 0.0
+    is_free = problem.intercept == "free" and problem.total == 0.0
+    return float(np.median(problem.y)) if is_free else 0.0
+
+
+def _boxed(problem: Any, shift: float) -> Any:
+    """The problem without a free intercept, unless its sum is given."""
+    if problem.intercept != "free" or (isinstance(problem, Problem) and problem.total > 0.0):
+        return problem
+    instead = None if problem.data.kernel.name in SHIFT_INVARIANT else "regularized"
+    if isinstance(problem, JointProblem):
+        return replace(problem, intercept=instead)
+    return replace(problem, intercept=instead, y=problem.y - shift)

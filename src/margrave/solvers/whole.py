@@ -1,0 +1,160 @@
+"""The whole problem at once, by the solver that suits it, from measurements of `benchmarks`.
+
+Kernels have the working-set solver. A linear machine has Newton's method where the loss is smooth
+or the rows are dense, which costs little for up to some thousand features, and else coordinate
+descent, which is faster on sparse rows unless it stalls. A descent that stalls hands its rows of
+interest to the working-set solver, whose steps see how rows depend on each other, and if that is
+not enough the whole problem to Newton's method; what Newton's method cannot finish goes to the
+working-set solver, unless there are too many rows for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from margrave.problem import Floats, Problem, Solution
+from margrave.progress import Progress
+from margrave.rows import RowBlocks
+from margrave.solvers.base import Settings, side_by_side
+from margrave.solvers.linear import combination, descend_linear, is_linear, newton_linear
+from margrave.solvers.linear_newton import DIRECT
+from margrave.solvers.passes import entries_per_row
+from margrave.solvers.working_set import WorkingSet, solve_rows
+
+_ANY_GAP = 2.0  # relative gaps are at most that
+_DENSE = 0.25  # share of stored entries from which on rows count as dense
+_PATIENCE = 100.0  # passes of coordinate descent before others help
+_POLISHED = 20_000  # rows of interest up to which the working-set solver helps
+_MOST_HELP = 5  # times
+_POLISH_ROUNDS = 10  # each
+_LARGEST_SET = 4096  # of them at a time: most are between their bounds and depend on each other
+_FEW_ROWS = 2_000  # with more features than rows, so few rows are best solved by their products
+
+
+def solve_whole(
+    problems: Sequence[Any], settings: Settings, starts: Sequence[Floats] | None = None
+) -> list[Solution]:
+    """Solve the problems, from `starts` if given."""
+    choice = choose(problems[0]) if is_linear(problems) else "exact"
+    if choice == "exact":
+        return WorkingSet().solve(problems, settings, starts)
+    if choice == "newton":
+        return _newton(problems, settings, starts)
+    return _descend(problems, settings, starts)
+
+
+def finish(
+    problems: Sequence[Any],
+    settings: Settings,
+    starts: Sequence[Floats] | None,
+    solver: str,
+    rounds: int,
+) -> list[Solution]:
+    """Solve the whole problems from what a strategy has made of them in so many rounds."""
+    progress = settings.progress
+    if progress.max_iter >= 0:  # the strategy's rounds count
+        progress.max_iter = max(0, progress.max_iter - rounds)
+    return [
+        replace(solution, solver=solver, n_iter=rounds + solution.n_iter)
+        for solution in solve_whole(problems, settings, starts)
+    ]
+
+
+def judge(problems: Sequence[Any], settings: Settings, betas: Sequence[Floats]) -> list[Solution]:
+    """Certify dual variables for the whole problems as they are.
+
+    Their sum is made what a free intercept asks for.
+    """
+    with Progress(_ANY_GAP, time_limit=settings.progress.time_left()) as progress:
+        # any gap is small enough: nothing is improved
+        looking = replace(settings, tol=_ANY_GAP, progress=progress)
+        return WorkingSet().solve(problems, looking, betas)
+
+
+def choose(problem: Problem) -> str:
+    """Name the first solver for a linear machine."""
+    X = problem.data.X
+    if isinstance(X, RowBlocks):
+        return "newton"
+    n, d = problem.n_rows, int(X.shape[1])
+    dense = entries_per_row(X) >= _DENSE * d
+    if d <= DIRECT and (dense or problem.is_smooth):
+        return "newton"
+    return "exact" if dense and n <= min(d, _FEW_ROWS) else "cd"
+
+
+def _newton(
+    problems: Sequence[Problem], settings: Settings, starts: Sequence[Floats] | None
+) -> list[Solution]:
+    """Newton's method; what it cannot finish is left to the working-set solver."""
+    solutions = newton_linear(problems, settings, starts)
+    for number, (problem, before) in enumerate(zip(problems, solutions, strict=True)):
+        small = problem.n_rows <= _POLISHED and not isinstance(problem.data.X, RowBlocks)
+        if before.converged or not small or settings.is_over:
+            continue
+        (after,) = WorkingSet().solve([problem], settings, [before.beta])
+        solutions[number] = replace(
+            after,
+            n_iter=before.n_iter + after.n_iter,
+            solver="newton, exact",
+            weights=combination(problem, after.beta),
+        )
+    return solutions
+
+
+def _descend(
+    problems: Sequence[Problem], settings: Settings, starts: Sequence[Floats] | None
+) -> list[Solution]:
+    """Coordinate descent, with help for the problems on which it stalls."""
+    solutions = descend_linear(problems, settings, starts, _PATIENCE)
+    left = [i for i, solution in enumerate(solutions) if not solution.converged]
+    if not left or settings.is_over:
+        return solutions
+    workers = min(len(left), settings.threads)
+    alone = replace(settings, threads=settings.threads // workers)
+
+    def help_one(number: int) -> Solution:
+        return _helped(problems[number], solutions[number], alone)
+
+    for number, solution in zip(
+        left, side_by_side(help_one, left, workers, settings.progress), strict=True
+    ):
+        solutions[number] = solution
+    return solutions
+
+
+def _helped(problem: Problem, solution: Solution, settings: Settings) -> Solution:
+    rounds, solver = solution.n_iter, solution.solver
+    if problem.data.X.shape[1] > DIRECT and not problem.loss.is_dense:
+        for _ in range(_MOST_HELP):
+            rows = _of_interest(problem, solution)
+            if len(rows) > _POLISHED or settings.is_over:
+                break
+            set_size = max(2, min(len(rows), _LARGEST_SET))
+            beta, steps = solve_rows(
+                *(problem, solution.beta, rows, settings, 0.5 * settings.tol),
+                max_iter=_POLISH_ROUNDS,
+                size=set_size,
+            )
+            (solution,) = descend_linear([problem], settings, [beta], _PATIENCE)
+            rounds, solver = rounds + steps + solution.n_iter, "cd, exact"
+            if solution.converged or settings.is_over:
+                return replace(solution, n_iter=rounds, solver=solver)
+    (solution,) = newton_linear([problem], settings, [solution.beta])
+    return replace(solution, n_iter=rounds + solution.n_iter, solver=f"{solver}, newton")
+
+
+def _of_interest(problem: Problem, solution: Solution) -> Any:
+    """Rows that carry a coefficient or a loss, or are near one."""
+    loss, near = problem.loss.core(), 0.2 * _spread(problem)
+    f = solution.scores + solution.intercept
+    pays = loss.value(problem.y, problem.C, f - near) + loss.value(problem.y, problem.C, f + near)
+    return np.flatnonzero((solution.beta != 0.0) | (pays > 0.0))
+
+
+def _spread(problem: Problem) -> float:
+    return 1.0 if problem.loss.core().labels else float(np.std(problem.y)) or 1.0
