@@ -5,7 +5,7 @@ import pytest
 from scipy import sparse
 
 from margrave.losses import Loss
-from margrave.solvers import active_set, clusters, sample_start, working_set
+from margrave.solvers import active_set, levels, sample_start, working_set
 from tests import build, cases, golden
 
 TOL = 1e-8
@@ -15,7 +15,8 @@ TOL = 1e-8
 def few_rows_are_many(monkeypatch):
     monkeypatch.setattr(working_set, "_MANY_ROWS", 60)
     monkeypatch.setattr(active_set, "_SPARE_ROWS", 5)
-    monkeypatch.setattr(clusters, "_PART_SIZES", (20, 60))
+    monkeypatch.setattr(levels, "_FINEST_SIZE", 20)
+    monkeypatch.setattr(levels, "_COARSEST_SIZE", 60)
     monkeypatch.setattr(sample_start, "_SMALLEST_SAMPLE", 20)
 
 
@@ -67,13 +68,3 @@ def test_sparse_rows_and_a_warm_start(loss, intercept):
     assert second.objective == pytest.approx(first.objective, rel=2 * TOL)
     again, _ = build.run(dense, tol=TOL * (1 + 1e-6), start=first.beta)
     assert again.n_iter == 0 and again.converged
-
-
-def test_labels_of_kmeans_are_those_of_the_nearest_centre():
-    rng = np.random.default_rng(0)
-    blobs = np.repeat(np.arange(4), 100)
-    X = 100.0 * np.c_[blobs, blobs % 2] + rng.standard_normal((400, 2))
-    for rows in (X, sparse.csr_array(X)):
-        label = clusters.kmeans(rows, 40, np.random.default_rng(1))
-        for one in np.unique(label):
-            assert len(np.unique(blobs[label == one])) == 1

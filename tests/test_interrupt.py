@@ -18,6 +18,12 @@ ESTIMATORS = [
     "ODMClassifier(lam=1e9, gamma=0.05, tol=1e-12)",
     "ODMClassifier(lam=1e9, gamma=0.05, tol=1e-12, solver='newton')",
     "ODMClassifier(lam=1e9, gamma=0.05, tol=1e-12, solver='cd')",
+    "SVC(C=1e4, gamma=5.0, tol=1e-9, solver='dc')",
+    "SVC(C=1e6, gamma=0.5, solver=DivideAndConquer(early=1, level_tol=1e-12))",
+    "SVC(C=1e4, gamma=5.0, tol=1e-9, solver=DivideAndConquer(level_tol=1e-9), engine='serial')",
+    "SVC(C=1e4, gamma=5.0, tol=1e-9, solver='cascade')",
+    "ODMClassifier(lam=1e9, gamma=0.05, tol=1e-12, solver='sodm')",
+    "SVC(C=1e4, gamma=5.0, tol=1e-9, solver='dip')",
 ]
 # columns of very different scales
 ROWS = "X, y = np.tile(X * np.logspace(0, -3, 12), (16, 1)), np.tile(y, 16)"
@@ -36,6 +42,7 @@ SCRIPT = textwrap.dedent("""
     import sys, threading, time, os, signal
     import numpy as np
     from margrave import *
+    from margrave.solvers import *
     rng = np.random.default_rng(0)
     X = rng.standard_normal((12_000, 12))
     y = np.digitize(X[:, 0] + rng.standard_normal(12_000), [0.0])

@@ -132,7 +132,7 @@ def test_some_duplicates_with_opposite_labels():
     X, y = load("moons200")
     X, y = np.r_[X, X[::4]], np.r_[y, -y[::4]]
     for C in (1.0, 1e5):
-        model = SVC(C=C, gamma=1.0, time_limit=2)
+        model = SVC(C=C, gamma=1.0, time_limit=10)
         assert_honest(model, X, y, 1.0, fit_caught(model, X, y))
         assert model.converged_
 
@@ -273,7 +273,8 @@ INTERRUPTED = """
     seconds = time.perf_counter() - sent[0]
     print(json.dumps(dict(
         interrupted=interrupted, seconds=seconds, gap=model.gap_, converged=model.converged_,
-        certified=model.certify(X, y), support=len(model.support_), message=message,
+        certified=model.certify(X, y), certificate=model.certificate_,
+        support=len(model.support_), message=message,
         predictions=len(model.predict(X[:50])),
     )))
 """
@@ -289,7 +290,10 @@ def test_interrupt(rows, delay, threads):
     assert found["interrupted"] and found["seconds"] < 1.0
     assert not found["converged"] and found["predictions"] == 50
     assert found["support"] > 0 or rows > 40_000
-    assert 1e-8 < found["gap"] == pytest.approx(found["certified"], rel=1e-6)
+    if found["certificate"] == "full":
+        assert 1e-8 < found["gap"] == pytest.approx(found["certified"], rel=1e-6)
+    else:  # of parts, whose gap tells little of the whole
+        assert rows > 40_000 and 1e-8 < found["gap"] <= 1.0
     assert "keeps the model" in found["message"]
 
 

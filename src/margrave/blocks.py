@@ -7,6 +7,7 @@ and numbers.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -60,7 +61,7 @@ class DualBlock:
     starts : list of float64 arrays and None
         Dual variables to begin with; None for zero.
     memory : int
-        Bytes for kernel rows.
+        Bytes for the working set's kernel block and kernel rows.
     threads : int
 
     Examples
@@ -151,15 +152,17 @@ class DualBlock:
         tol: float,
         rows: dict[tuple[str, float], _core.KernelRows],
     ) -> Any:
+        size = max(2, min(_LARGEST_SET, math.isqrt(self.memory // 32)))
+        left = max(0, self.memory - 8 * min(size, len(problem.y)) ** 2 - _BUFFER)
         single = tol >= _FLOAT32_TOL and problem.data.fits_float32
         key = ("float32" if single else "float64", problem.offset)
         if key not in rows:
             rows.clear()
             cache = not isinstance(problem, JointProblem)
             rows[key] = problem.data.kernel_rows(
-                key[0], self.memory, _BUFFER, self.threads, problem.offset, cache
+                key[0], left, _BUFFER, self.threads, problem.offset, cache
             )
-        return problem.core(rows[key], start, _LARGEST_SET, _FLOOR * tol)
+        return problem.core(rows[key], start, size, _FLOOR * tol)
 
 
 def _local(problem: Problem | JointProblem, core: Any, figures: dict[str, Any]) -> Local:

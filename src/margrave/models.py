@@ -129,8 +129,8 @@ class LocalModels:
             rows = np.flatnonzero(part == c)
             own = expand(X[rows], int(c)) + self.intercept[c]
             known = self.known[c]
-            own = np.where((known == 0.0) | (known * own > 0.0), own, known)
-            scores[rows] = np.where(known == -np.inf, -np.inf, own)
+            agrees = (known == 0.0) | (np.sign(own) == known)
+            scores[rows] = np.where(agrees, own, known)
         return scores
 
 

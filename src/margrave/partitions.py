@@ -29,7 +29,7 @@ from margrave.problem import Data
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
-_TILE = 1 << 20  # distances at a time
+_TILE = 1 << 17  # distances at a time
 _ROOM = 1.3  # of a balanced part, in mean sizes
 _CENTRED = ("rbf", "laplacian", "linear")  # kernels for which means of rows are good centres
 

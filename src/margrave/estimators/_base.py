@@ -38,7 +38,7 @@ from margrave.problem import JointProblem, Problem
 from margrave.progress import Progress
 from margrave.resources import parse_bytes, thread_count
 from margrave.rows import RowBlocks, is_mapped
-from margrave.solvers import SOLVERS, Settings, Solution, resolve_solver
+from margrave.solvers import SOLVERS, Settings, Solution, WorkingSet, resolve_solver
 from margrave.solvers.linear import combination
 from margrave.solvers.whole import judge
 
@@ -196,7 +196,10 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             label=type(self).__name__,
         )
 
+        kept: list[Solution] = []
+
         def keep_early(solutions: Sequence[Solution]) -> None:
+            kept[:] = solutions
             early = copy.copy(self)
             pack(early, solutions)
             early._store_certificate(solutions, progress)
@@ -212,7 +215,11 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
                 engine=self.engine,
                 keep_early=keep_early,
             )
-            solutions = resolve_solver(self.solver).solve(list(problems), settings, starts)
+            try:
+                solutions = resolve_solver(self.solver).solve(list(problems), settings, starts)
+            except KeyboardInterrupt:  # struck between the steps of a strategy
+                progress.interrupt()
+                solutions = kept or WorkingSet().solve(list(problems), settings)
         return solutions, progress
 
     def _seed(self) -> int:

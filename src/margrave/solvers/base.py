@@ -39,7 +39,8 @@ class Settings:
     @property
     def is_over(self) -> bool:
         """Whether a budget is used up or someone asked to stop."""
-        return self.progress.stop_reason not in (None, "converged")
+        reason = self.progress.stop_reason
+        return reason not in (None, "converged") or self.progress.remaining() <= 0.0
 
     @cached_property
     def memory(self) -> int:

@@ -109,11 +109,11 @@ class DivideAndConquer(BaseEstimator):  # type: ignore[misc]
             for done, (level, found) in enumerate(self._levels().climb(division, starts), 1):
                 solutions = [replace(one, combine=self.combine, n_iter=done) for one in found]
                 betas = [solution.beta for solution in solutions]
-                stop = division.keep(solutions, done, f"level {level}")
-                if stop or level == self.early:
+                if division.keep(solutions, done, f"level {level}"):
                     return solutions
-        if solutions is not None and settings.progress.remaining() <= 0.0:
-            division.keep(solutions, done, "time is over")
+        if solutions is not None and settings.is_over:
+            division.keep(solutions, done, "stopped")
+        if solutions is not None and (self.early or settings.is_over):
             return solutions
         if self.refine and betas is not None and starts is None:
             betas = [_refined(*pair, settings) for pair in zip(problems, betas, strict=True)]

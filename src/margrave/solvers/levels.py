@@ -47,20 +47,27 @@ class Levels:
         """Yield the solutions of each level, finest first; ends early when the time is over."""
         data, settings = division.data, division.settings
         partition, betas = self._partition(division), starts
-        for level in self._numbers(data.n_rows, partition):
+        numbers = self._numbers(data.n_rows, partition)
+        for level in numbers:
+            if settings.is_over:
+                return
             among = division.support(betas) if betas and self._adapts(division) else None
             parts = partition.split(
                 *(data, self.branching**level, settings.seed + level, among),
                 threads=settings.threads,
             )
-            kept = level == self.coarsest
+            if parts.places is None:
+                raise ValueError(
+                    f"the partition {self.partition!r} makes parts that have no place, so that"
+                    " nobody could tell which of them a new row belongs to; use 'kmeans' or"
+                    " 'kernel_kmeans'"
+                )
+            kept = self.coarsest is not None and level == numbers[-1]
             solutions = division.solve(parts, betas, Effort(self.tol, thorough=kept))
             if solutions is None:
                 return
             yield level, solutions
             betas = [solution.beta for solution in solutions]
-            if settings.is_over:
-                return
 
     def _numbers(self, n_rows: int, partition: Partition) -> range:
         """Levels from the finest to the coarsest, without those of too few rows per cluster."""

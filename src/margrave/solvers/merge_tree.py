@@ -105,8 +105,8 @@ class MergeTree(BaseEstimator):  # type: ignore[misc]
                 if all(solution.gap <= settings.tol for solution in judged):
                     return judged
             parts = Parts(parts.label // self.branching)
-        if solutions is not None and settings.progress.remaining() <= 0.0:
-            division.keep(solutions, done, "time is over")
+        if solutions is not None and settings.is_over:
+            division.keep(solutions, done, "stopped")
             return solutions
         return finish(problems, settings, betas, "sodm", done)
 

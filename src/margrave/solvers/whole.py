@@ -25,7 +25,6 @@ from margrave.solvers.linear_newton import DIRECT
 from margrave.solvers.passes import entries_per_row
 from margrave.solvers.working_set import WorkingSet, solve_rows
 
-_ANY_GAP = 2.0  # relative gaps are at most that
 _DENSE = 0.25  # share of stored entries from which on rows count as dense
 _PATIENCE = 100.0  # passes of coordinate descent before others help
 _POLISHED = 20_000  # rows of interest up to which the working-set solver helps
@@ -67,12 +66,20 @@ def finish(
 def judge(problems: Sequence[Any], settings: Settings, betas: Sequence[Floats]) -> list[Solution]:
     """Certify dual variables for the whole problems as they are.
 
-    Their sum is made what a free intercept asks for.
+    Their sum is made what a free intercept asks for. Without the time for it nothing is known of
+    their gap, which then is infinite.
     """
-    with Progress(_ANY_GAP, time_limit=settings.progress.time_left()) as progress:
-        # any gap is small enough: nothing is improved
-        looking = replace(settings, tol=_ANY_GAP, progress=progress)
-        return WorkingSet().solve(problems, looking, betas)
+    outer = settings.progress
+    with Progress(settings.tol, max_iter=0, time_limit=outer.time_left()) as progress:
+        judged = WorkingSet().solve(problems, replace(settings, progress=progress), betas)
+    if progress.stop_reason == "interrupted":
+        outer.interrupt()
+    if not settings.is_over:
+        return judged
+    return [
+        one if one.converged else replace(one, beta=beta, gap=np.inf)
+        for one, beta in zip(judged, betas, strict=True)
+    ]
 
 
 def choose(problem: Problem) -> str:

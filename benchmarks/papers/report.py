@@ -1,0 +1,320 @@
+"""The tables and pictures of docs/papers/dcsvm.md and docs/papers/sodm.md, from result files.
+
+    python -m benchmarks.papers.report [FOLDER]
+
+What is between the marks of a page is written here; the words around it are written by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.papers import dcsvm, published, sodm
+from benchmarks.papers.common import (
+    FOLDER,
+    ROOT,
+    SIZES,
+    Entry,
+    Paper,
+    Results,
+    Table,
+    conditions,
+    last,
+    markdown,
+    read,
+)
+from benchmarks.papers.picture import Series, draw
+from benchmarks.papers.published import Numbers
+
+DOCS = ROOT / "docs" / "papers"
+
+DCSVM_SERIES: Series = {
+    "DC-SVM (256, 64, 16 clusters, all rows)": ["early-256", "early-64", "early-16", "dc"],
+    "margrave exact": ["exact"],
+    "LIBSVM (more and more rows)": ["libsvm"],
+    "scikit-learn-intelex (more and more rows)": ["intelex"],
+    "Cascade": ["cascade"],
+    "Nystroem": ["nystroem"],
+    "random features": ["random-features"],
+}
+DCSVM_EXACT: Series = {
+    "DC-SVM (256, 64, 16 clusters, all rows)": ["dc"],
+    "margrave exact": ["exact"],
+}
+SODM_SERIES: Series = {sodm.METHODS[name].title: [name] for name in sodm.ODM}
+SODM_EXACT: Series = {
+    title: methods for title, methods in SODM_SERIES.items() if title in ("ODM", "DC-ODM", "SODM")
+}
+
+BEGIN, END = "<!-- results -->\n", "\n<!-- /results -->"
+
+
+def placed(page: str, text: str) -> str:
+    """The page with this text between its marks."""
+    before, rest = page.split(BEGIN)
+    _, after = rest.split(END)
+    return before + BEGIN + text + END + after
+
+
+def dcsvm_results(folder: Path = FOLDER) -> str:
+    table_2 = read(dcsvm.PAPER, dcsvm.TABLE_2, folder)
+    table_6 = read(dcsvm.PAPER, dcsvm.TABLE_6, folder)
+    parts = ["## Times faster than LIBSVM", _ratios(table_2), "## Table 2"]
+    for name, dataset in dcsvm.DATASETS.items():
+        rows = f"{published.DCSVM_ROWS[name]:,}"
+        parts.append(f"### {dataset.title}\n\n{_rows(table_2.get(name))} (the paper: {rows}).")
+        parts.append(_table_2(table_2.get(name), published.DCSVM_TABLE_2[name]))
+    parts += ["## Table 6: clusters against random parts", _table_6(table_2, table_6)]
+    parts += _figure("dcsvm.png", table_2)
+    parts += _end(dcsvm.PAPER, [*table_2.values(), *table_6.values()])
+    return "\n\n".join(parts)
+
+
+def sodm_results(folder: Path = FOLDER) -> str:
+    tables = [
+        ("Table 2: rbf kernel", sodm.TABLE_2, published.SODM_TABLE_2),
+        ("Table 3: linear kernel", sodm.TABLE_3, published.SODM_TABLE_3),
+        ("Table 4: support vector machines", sodm.TABLE_4, published.SODM_TABLE_4),
+    ]
+    parts: list[str] = []
+    everything: list[Results] = []
+    for title, table, numbers in tables:
+        found = read(sodm.PAPER, table, folder)
+        everything += list(found.values())
+        parts += [f"## {title}", _strategies(table, found, numbers)]
+        if table is sodm.TABLE_2:
+            parts += _figure("sodm.png", found)
+    parts += _end(sodm.PAPER, everything)
+    return "\n\n".join(parts)
+
+
+# --- tables --------------------------------------------------------------------------------------
+
+
+def _ratios(table_2: Mapping[str, Results]) -> str:
+    """What the paper is about: LIBSVM's seconds over those of other methods."""
+    shown = ("early-64", "dc", "exact")
+    titles = [dcsvm.METHODS[method].title for method in shown]
+    head = ["data set", *(text for title in titles for text in (title, "paper"))]
+    rows = []
+    for name, dataset in dcsvm.DATASETS.items():
+        numbers, row = published.DCSVM_TABLE_2[name], [dataset.title]
+        methods = table_2[name]["methods"] if name in table_2 else {}
+        for method in shown:
+            row.append(_ratio(methods.get("libsvm"), methods.get(method)))
+            theirs = [numbers.get(either, (None, None))[0] for either in ("libsvm", method)]
+            row.append(f"{theirs[0] / theirs[1]:.1f}x" if theirs[0] and theirs[1] else "-")
+        rows.append(row)
+    return markdown(head, rows)
+
+
+def _ratio(slow: Entry | None, fast: Entry | None) -> str:
+    theirs, ours = _whole_seconds(slow), _whole_seconds(fast)
+    if theirs is None or ours is None:
+        return "-"
+    about = "~" if slow is not None and slow["extrapolated"] else ""
+    return f"{about}{theirs / ours:.3g}x"
+
+
+def _table_2(
+    results: Results | None, numbers: Mapping[str, tuple[float | None, float | None]]
+) -> str:
+    head = ["method", "seconds", "accuracy (%)", "paper: seconds", "paper: accuracy (%)"]
+    head += ["scores (seconds)", "gap", "support vectors", "kernel values"]
+    rows = []
+    for method in dcsvm.TABLE_2.methods:
+        entry = results["methods"].get(method) if results else None
+        found = last(entry) or {}
+        seconds, accuracy = numbers.get(method, (None, None))
+        rows.append(
+            [
+                dcsvm.METHODS[method].title,
+                _seconds(entry),
+                _accuracy(entry),
+                _number(seconds, ",g"),
+                _number(accuracy, ".2f"),
+                _number(found.get("predict_seconds"), ".3g"),
+                _gap(found),
+                _number(found.get("support_vectors"), ","),
+                _number(found.get("kernel_values"), ".2e"),
+            ]
+        )
+    return markdown(head, rows)
+
+
+def _table_6(table_2: Mapping[str, Results], table_6: Mapping[str, Results]) -> str:
+    """The early models are those of Table 2."""
+    names = dcsvm.TABLE_6.datasets
+    kinds = (("DC-SVM (early)", dcsvm.EARLY, table_2), ("bagging", dcsvm.BAGGING, table_6))
+    head = ["k"]
+    head += [text for name in names for kind in kinds for text in (f"{name}: {kind[0]}", "paper")]
+    rows = []
+    for k in dcsvm.LEVELS:
+        row = [str(k)]
+        for name in names:
+            for _, methods, results in kinds:
+                entry = results[name]["methods"].get(methods[k]) if name in results else None
+                row.append(_accuracy(entry))
+                row.append(_number(published.DCSVM_TABLE_6[name][methods[k]][1], ".2f"))
+        rows.append(row)
+    return markdown(head, rows)
+
+
+def _strategies(table: Table, found: Mapping[str, Results], numbers: Numbers) -> str:
+    """A row for each data set and method, and the parameters below."""
+    work = "passes over the data" if table is sodm.TABLE_3 else "kernel values"
+    head = ["data set", "method", "seconds", "accuracy (%)", "gap", work]
+    head += ["paper: seconds", "paper: accuracy (%)"]
+    rows, chosen = [], []
+    for name in table.datasets:
+        results = found.get(name)
+        title = sodm.DATASETS[name].title
+        for method in table.methods:
+            entry = results["methods"].get(method) if results else None
+            one = last(entry) or {}
+            seconds, accuracy = numbers[name].get(method, (None, None))
+            rows.append(
+                [
+                    title if method == table.methods[0] else "",
+                    sodm.METHODS[method].title,
+                    _seconds(entry),
+                    _accuracy(entry),
+                    _number(one.get("full_gap"), ".1e"),
+                    _number(one.get("passes"), ".0f")
+                    if table is sodm.TABLE_3
+                    else _number(one.get("kernel_values"), ".2e"),
+                    _number(seconds, ",g"),
+                    _number(accuracy, ".1f"),
+                ]
+            )
+        if results:
+            values = ", ".join(f"{key}={value:g}" for key, value in results["parameters"].items())
+            chosen.append(f"{title} {_rows(results)}, {values}")
+    parameters = f"\n\nParameters: {'; '.join(chosen)}." if chosen else ""
+    return markdown(head, rows) + parameters
+
+
+# --- cells ---------------------------------------------------------------------------------------
+
+
+def _whole_seconds(entry: Entry | None) -> float | None:
+    """Seconds for all rows, measured or extrapolated."""
+    found = last(entry)
+    if entry is None or found is None:
+        return None
+    if entry["extrapolated"]:
+        return float(entry["extrapolated"]["seconds"])
+    return float(found["seconds"]) if found["rows"] == found["whole_rows"] else None
+
+
+def _seconds(entry: Entry | None) -> str:
+    found = last(entry)
+    if entry is None or found is None:
+        return "-"
+    if entry["extrapolated"]:
+        return f"~{_brief(entry['extrapolated']['seconds'])}"
+    return _brief(found["seconds"])
+
+
+def _brief(seconds: float) -> str:
+    return f"{seconds:,.0f}" if seconds >= 100 else f"{seconds:.3g}"
+
+
+def _accuracy(entry: Entry | None) -> str:
+    found = last(entry)
+    if found is None:
+        return "-"
+    fewer = found["rows"] < found["whole_rows"]
+    return f"{found['accuracy']:.2f}" + (f" ({found['rows']:,} rows)" if fewer else "")
+
+
+def _gap(found: Entry) -> str:
+    text = _number(found.get("gap"), ".1e")
+    return f"{text} (clusters)" if found.get("certificate") == "blocks" else text
+
+
+def _number(value: Any, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def _rows(results: Results | None) -> str:
+    for entry in results["methods"].values() if results else ():
+        found = last(entry)
+        if found is not None:
+            return f"{found['whole_rows']:,} x {found['features']:,}"
+    return "Not measured"
+
+
+# --- what surrounds them -------------------------------------------------------------------------
+
+
+def _figure(file: str, found: Mapping[str, Results]) -> list[str]:
+    if not found:
+        return []
+    caption = (
+        "Test accuracy and, for methods that solve the whole problem, its relative duality gap over"
+        " the seconds of the fit."
+    )
+    return [f"![accuracy and gap over seconds]({file})", caption]
+
+
+def _end(paper: Paper, everything: Sequence[Results]) -> list[str]:
+    """Conditions, and all that a reader of the figures must know."""
+    if not everything:
+        return ["Nothing has been measured yet."]
+    notes = [
+        f"- {results['dataset']['title']}, {paper.methods[name].title}: {note}"
+        for results in everything
+        for name, entry in results["methods"].items()
+        for note in _notes(paper, name, entry)
+    ]
+    to_consider = ["## To be considered", "\n".join(notes)] if notes else []
+    return [*to_consider, "## Conditions", conditions(everything)]
+
+
+def _notes(paper: Paper, name: str, entry: Entry) -> list[str]:
+    if "skipped" in entry:
+        return [entry["skipped"]]
+    notes = [run["error"] for run in entry["runs"] if "error" in run]
+    if entry["extrapolated"]:
+        sizes = ", ".join(
+            f"{run['rows']:,} rows {_brief(run['seconds'])} s"
+            for run in entry["runs"]
+            if "error" not in run
+        )
+        notes.append(f"{sizes}; exponent {entry['extrapolated']['exponent']:.2f}")
+    found = last(entry)
+    if found is not None and any("time_limit" in text for text in found["warnings"]):
+        notes.append(f"stopped by its time limit at a gap of {_number(found.get('gap'), '.1e')}")
+    if (
+        paper.methods[name].rows == SIZES
+        and found is not None
+        and not entry["extrapolated"]
+        and (found["rows"] < found["whole_rows"])
+    ):
+        notes.append(f"measured with {found['rows']:,} rows only")
+    return notes
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.papers.report", description=__doc__)
+    parser.add_argument("folder", nargs="?", type=Path, default=FOLDER)
+    parser.add_argument("--output", type=Path, default=DOCS, help="default: docs/papers")
+    options = parser.parse_args(arguments)
+    options.output.mkdir(parents=True, exist_ok=True)
+    pages = {"dcsvm.md": dcsvm_results(options.folder), "sodm.md": sodm_results(options.folder)}
+    for name, text in pages.items():
+        (options.output / name).write_text(placed((DOCS / name).read_text(), text))
+    found = read(dcsvm.PAPER, dcsvm.TABLE_2, options.folder)
+    if found:
+        draw(found, DCSVM_SERIES, DCSVM_EXACT, options.output / "dcsvm.png")
+    found = read(sodm.PAPER, sodm.TABLE_2, options.folder)
+    if found:
+        draw(found, SODM_SERIES, SODM_EXACT, options.output / "sodm.png")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,200 @@
+"""The papers' tables on generated data: every method is measured, and the pages are those of the
+result files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.adapters import is_installed
+from benchmarks.papers import common, dcsvm, published, report, sodm, worker
+from benchmarks.papers.worker import Task
+
+PAPERS = {"dcsvm": dcsvm.PAPER, "sodm": sodm.PAPER}
+SETS = [(paper.name, name) for paper in PAPERS.values() for name in paper.datasets]
+NUMBERS = {
+    ("dcsvm", "table2"): published.DCSVM_TABLE_2,
+    ("sodm", "table2"): published.SODM_TABLE_2,
+    ("sodm", "table3"): published.SODM_TABLE_3,
+    ("sodm", "table4"): published.SODM_TABLE_4,
+}
+
+
+@pytest.fixture(autouse=True)
+def no_data_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MARGRAVE_DATA", raising=False)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Result files of all methods on one data set, measured in this process."""
+
+    def measured_here(task: dict[str, Any]) -> dict[str, Any]:
+        found = worker.measure(Task(**{**task, "limit": None}))
+        return json.loads(json.dumps(found))
+
+    output = tmp_path_factory.mktemp("papers")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(common, "measured_apart", measured_here)
+        patch.setattr(common.Search, "best", _first_of_grid)
+        for paper in PAPERS.values():
+            arguments = f"--generated --only ijcnn1 --output {output}"
+            assert common.run(paper, arguments.split()) == 0
+    return output
+
+
+def _first_of_grid(search: common.Search, dataset: Any, generated: bool) -> dict[str, Any]:
+    return {name: values[0] for name, values in search.grid.items()}
+
+
+@pytest.mark.parametrize(("paper", "name"), SETS)
+def test_data_sets_are_prepared(paper: str, name: str) -> None:
+    dataset = PAPERS[paper].datasets[name]
+    data = dataset.load(generated=True)
+    assert data.X_new is not None and data.y_new is not None
+    assert data.X.shape[0] == len(data.y) and data.X_new.shape[0] == len(data.y_new)
+    assert set(data.y) == set(data.y_new) and len(set(data.y)) == 2
+    for form in set(dataset.forms.values()):
+        assert data.in_form(form).X.shape == data.X.shape
+    if name != "ijcnn1" or paper == "sodm":  # that of the DC-SVM paper is as it comes
+        assert data.X.min() >= 0.0 and data.X.max() <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("paper", "table"), [(p.name, t) for p in PAPERS.values() for t in p.tables]
+)
+def test_every_method_is_measured(finished: Path, paper: str, table: common.Table) -> None:
+    results = common.read(PAPERS[paper], table, finished)["ijcnn1"]
+    assert list(results["methods"]) == list(table.methods)
+    assert results["machine"]["cores"] >= 1 and results["run"]["generated"]
+    for name, entry in results["methods"].items():
+        method = PAPERS[paper].methods[name]
+        if not is_installed(method.library):
+            assert "not installed" in entry["skipped"]
+            continue
+        found = common.last(entry)
+        assert found is not None and not common.has_failed(entry)
+        assert found["seconds"] > 0 and 0 <= found["accuracy"] <= 100
+        assert found["versions"]["numpy"] == np.__version__
+        assert (found["rows"] < found["whole_rows"]) == (method.rows == common.SAMPLE)
+        assert ("full_gap" in found) == method.certified
+        if "certificate" in found:
+            assert len(found["history"]["seconds"]) <= worker.MOST_RECORDS
+            assert found["history"]["seconds"][-1] <= found["seconds"]
+
+
+def test_parameters_are_searched_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    searches: list[str] = []
+
+    def best(search: common.Search, dataset: Any, generated: bool) -> dict[str, Any]:
+        searches.append(search.estimator)
+        return _first_of_grid(search, dataset, generated)
+
+    monkeypatch.setattr(common.Search, "best", best)
+    monkeypatch.setattr(common, "measured_apart", lambda task: _made_up(100, 1.0))
+    arguments = f"--generated --only phishing --output {tmp_path} --methods".split()
+    common.run(sodm.PAPER, [*arguments, "odm-whole"])
+    common.run(sodm.PAPER, [*arguments, "odm-sodm"])
+    assert searches == ["ODMClassifier"]
+    results = common.read(sodm.PAPER, sodm.TABLE_2, tmp_path)["phishing"]
+    assert list(results["methods"]) == ["odm-whole", "odm-sodm"]  # the first is kept
+
+
+def test_search_finds_the_better_parameters() -> None:
+    grid = {"C": [1.0], "gamma": [1e-9, 1.0]}
+    search = common.Search("SVC", sodm.SVM_FIXED, grid, rows=200)
+    assert search.best(sodm.DATASETS["svmguide1"], generated=True)["gamma"] == 1.0
+
+
+def _made_up(rows: int, seconds: float, **more: Any) -> dict[str, Any]:
+    found = {"rows": rows, "whole_rows": 1000, "test_rows": 10, "features": 2, "seconds": seconds}
+    return {**found, "accuracy": 90.0, "versions": {}, "warnings": [], **more}
+
+
+def test_seconds_follow_a_power_law() -> None:
+    runs = [_made_up(rows, 1e-4 * rows**2) for rows in (100, 200, 500)]
+    found = common.extrapolate(runs)
+    assert found is not None and found["rows"] == 1000
+    assert found["exponent"] == pytest.approx(2.0) and found["seconds"] == pytest.approx(100.0)
+    assert common.extrapolate(runs[:1]) is None
+    assert common.extrapolate([*runs, _made_up(1000, 5.0)]) is None
+    entry = {"runs": runs, "extrapolated": found}
+    assert report._seconds(entry) == "~100"
+    assert report._accuracy(entry) == "90.00 (500 rows)"
+
+
+def test_sizes_end_with_the_first_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter([_made_up(100, 1.0), {"rows": 200, "error": "no", "given_up": True}])
+    monkeypatch.setattr(common, "measured_apart", lambda task: next(answers))
+    runs = common._runs({}, dcsvm.METHODS["libsvm"], dcsvm.DATASETS["covtype"])
+    entry = {"runs": runs, "extrapolated": common.extrapolate(runs)}
+    assert len(runs) == 2 and not common.has_failed(entry)
+    assert report._notes(dcsvm.PAPER, "libsvm", entry) == ["no", "measured with 100 rows only"]
+
+
+def test_a_fit_has_a_process_and_a_limit_of_its_own() -> None:
+    dataset = dcsvm.DATASETS["ijcnn1"]
+    task = {"paper": "dcsvm", "dataset": "ijcnn1", "parameters": dict(dataset.parameters)}
+    task |= {"rows": None, "generated": True}
+    given_up = common.measured_apart({**task, "method": "libsvm", "limit": 1e-6})
+    assert given_up["given_up"] and "given up" in given_up["error"]
+    failed = common.measured_apart({**task, "method": "unknown", "limit": 60.0})
+    assert "unknown" in failed["error"] and "given_up" not in failed
+    assert common.has_failed({"runs": [failed]})
+
+
+def test_kernel_values_of_parts_and_whole_are_added() -> None:
+    same = {"seconds": 1.0, "gap": 1.0, "objective": 1.0}
+    history = [
+        {**same, "where": "level 2, 16 parts", "kernel_values": 10, "parts": 16},
+        {**same, "where": "level 1, 4 parts", "kernel_values": 15, "parts": 4},
+        {**same, "where": "all rows"},
+        {**same, "steps": 0, "kernel_values": 20},
+        {**same, "steps": 9, "kernel_values": 40},
+    ]
+    figures = {"objective_": 1.0, "gap_": np.inf, "certificate_": "full", "converged_": True}
+    found = worker.facts(SimpleNamespace(history_=history, n_iter_=2, **figures))
+    assert found["kernel_values"] == 15 + 40
+    assert found["gap"] is None  # JSON has no infinity
+
+
+def test_bagging_is_a_majority_vote(rng: np.random.Generator) -> None:
+    X = rng.normal(size=(200, 2))
+    y = np.where(X[:, 0] > 0, 5, 3)
+    model = dcsvm._bagging({"C": 1.0, "gamma": 1.0}, parts=8).fit(X, y)
+    assert len(model.members_) == 8 and np.mean(model.predict(X) == y) > 0.9
+    tiny = dcsvm._bagging({"C": 1.0, "gamma": 1.0}, parts=100).fit(X, y)  # some see one class only
+    assert any(isinstance(member, int) for member in tiny.members_)
+    assert np.mean(tiny.predict(X) == y) > 0.8
+
+
+def test_what_is_printed_belongs_to_methods_and_data_sets() -> None:
+    for (paper, table), numbers in NUMBERS.items():
+        methods = next(t.methods for t in PAPERS[paper].tables if t.name == table)
+        assert list(numbers) and set(numbers) <= set(PAPERS[paper].datasets)
+        assert all(set(row) <= set(methods) for row in numbers.values())
+    assert set(published.DCSVM_ROWS) == set(dcsvm.DATASETS)
+
+
+def test_pages_and_pictures_are_made(finished: Path, tmp_path: Path) -> None:
+    report.main([str(finished), "--output", str(tmp_path)])
+    page = (tmp_path / "dcsvm.md").read_text()
+    assert "| DC-SVM (early) |" in page and "300 x 22 (the paper: 49,990)" in page
+    assert "Conditions" in page and (tmp_path / "dcsvm.png").stat().st_size > 10_000
+    page = (tmp_path / "sodm.md").read_text()
+    assert "| SODM as printed |" in page and "lam=1, theta=0.1, gamma=0.0625" in page
+    assert (tmp_path / "sodm.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("name", ["dcsvm", "sodm"])
+def test_pages_are_those_of_the_result_files(name: str) -> None:
+    text = (report.DOCS / f"{name}.md").read_text()
+    results = {"dcsvm": report.dcsvm_results, "sodm": report.sodm_results}[name]()
+    assert text == report.placed(text, results)
+    for picture in [line.split("(")[1].rstrip(")") for line in text.splitlines() if "![" in line]:
+        assert (report.DOCS / picture).exists()
