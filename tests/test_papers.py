@@ -42,6 +42,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(common, "measured_apart", measured_here)
         patch.setattr(common.Search, "best", _first_of_grid)
+        patch.setattr(worker, "SHORT_REPEATS", 1)
         for paper in PAPERS.values():
             arguments = f"--generated --only ijcnn1 --output {output}"
             assert common.run(paper, arguments.split()) == 0
@@ -161,6 +162,13 @@ def test_kernel_values_of_parts_and_whole_are_added() -> None:
     found = worker.facts(SimpleNamespace(history_=history, n_iter_=2, **figures))
     assert found["kernel_values"] == 15 + 40
     assert found["gap"] is None  # JSON has no infinity
+
+
+def test_short_fits_are_repeated() -> None:
+    parameters = dict(dcsvm.DATASETS["ijcnn1"].parameters)
+    found = worker.measure(Task("dcsvm", "ijcnn1", "exact", parameters, generated=True))
+    assert len(found["repeats"]) == worker.SHORT_REPEATS
+    assert found["seconds"] == np.median(found["repeats"])
 
 
 def test_bagging_is_a_majority_vote(rng: np.random.Generator) -> None:

@@ -108,8 +108,6 @@ def run(paper: Paper, arguments: list[str] | None = None) -> int:
                 continue
             results = run_table(paper, table, name, methods, options, output)
             failed |= any(has_failed(results["methods"][method]) for method in methods)
-            if output is not None:
-                _say(f"  written to {write(results, output)}")
     return int(failed)
 
 
@@ -121,23 +119,33 @@ def run_table(
     options: argparse.Namespace,
     output: Path | None,
 ) -> Results:
-    dataset = paper.datasets[name]
-    _say(f"{paper.name}, {table.name}: {dataset.title}")
+    """Measure the methods on one data set; the file is written anew after each of them."""
+    _say(f"{paper.name}, {table.name}: {paper.datasets[name].title}")
     old = _stored(output, paper, table, name)
+    results = _begin(paper, table, name, options, old)
+    known = old["methods"] if old is not None and _same_conditions(old, results) else {}
+    for method in methods:
+        known = {**known, method: _entry(paper, name, method, results)}
+        results["methods"] = {each: known[each] for each in table.methods if each in known}
+        if output is not None:
+            write(results, output)
+    return results
+
+
+def _begin(
+    paper: Paper, table: Table, name: str, options: argparse.Namespace, old: Results | None
+) -> Results:
+    """Results without methods: the conditions. Parameters are searched for once for all."""
+    dataset = paper.datasets[name]
     search = None if table.search is None else asdict(table.search)
     parameters = dict(dataset.parameters)
     if table.search is not None:
-        if old is not None and old["search"] == search:  # done once for all
+        if old is not None and old["search"] == search:
             parameters = old["parameters"]
         else:
             parameters = table.search.best(dataset, options.generated)
         _say(f"  {parameters}")
-    run_of_now = {
-        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "limit": options.time_limit,
-        "generated": options.generated,
-    }
-    results: Results = {
+    return {
         "paper": paper.name,
         "table": table.name,
         "dataset": {
@@ -148,35 +156,36 @@ def run_table(
         },
         "parameters": parameters,
         "search": search,
-        "run": run_of_now,
+        "run": {
+            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "limit": options.time_limit,
+            "generated": options.generated,
+        },
         "machine": machine(),
         "methods": {},
     }
-    kept = old["methods"] if old is not None and _same_conditions(old, results) else {}
-    measured: dict[str, Entry] = {}
-    for method in methods:
-        if not is_installed(paper.methods[method].library):
-            why = f"{LIBRARIES[paper.methods[method].library].title} is not installed"
-            measured[method] = {"skipped": why}
-            _say(f"  {method}: {why}")
-            continue
-        task = {
-            "paper": paper.name,
-            "dataset": name,
-            "method": method,
-            "parameters": parameters,
-            "limit": options.time_limit,
-            "generated": options.generated,
-        }
-        runs = _runs(task, paper.methods[method], dataset)
-        measured[method] = {
-            "started": run_of_now["started"],
-            "runs": runs,
-            "extrapolated": extrapolate(runs) if paper.methods[method].rows == SIZES else None,
-        }
-    both = {**kept, **measured}
-    results["methods"] = {method: both[method] for method in table.methods if method in both}
-    return results
+
+
+def _entry(paper: Paper, name: str, method: str, results: Results) -> Entry:
+    chosen = paper.methods[method]
+    if not is_installed(chosen.library):
+        why = f"{LIBRARIES[chosen.library].title} is not installed"
+        _say(f"  {chosen.title:28} {why}")
+        return {"skipped": why}
+    task = {
+        "paper": paper.name,
+        "dataset": name,
+        "method": method,
+        "parameters": results["parameters"],
+        "limit": results["run"]["limit"],
+        "generated": results["run"]["generated"],
+    }
+    runs = _runs(task, chosen, paper.datasets[name])
+    return {
+        "started": results["run"]["started"],
+        "runs": runs,
+        "extrapolated": extrapolate(runs) if chosen.rows == SIZES else None,
+    }
 
 
 def _runs(task: dict[str, Any], method: Method, dataset: DataSet) -> list[Entry]:
@@ -210,7 +219,7 @@ def measured_apart(task: dict[str, Any]) -> Entry:
         found: Entry = json.loads(done.stdout.splitlines()[-1])
         return found
     if done.returncode == -signal.SIGALRM:
-        why = f"given up after {task['limit']:g} s"
+        why = f"given up: it needs more than {task['limit']:g} s"
         return {"rows": task["rows"], "error": why, "given_up": True}
     lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
     return {"rows": task["rows"], "error": lines[-1]}
@@ -267,11 +276,10 @@ def path(where: Path, paper: str, table: str, dataset: str) -> Path:
     return where / f"{paper}-{table}-{dataset}.json"
 
 
-def write(results: Results, where: Path) -> Path:
+def write(results: Results, where: Path) -> None:
     where.mkdir(parents=True, exist_ok=True)
     file = path(where, results["paper"], results["table"], results["dataset"]["name"])
     file.write_text(json.dumps(results, indent=1) + "\n")
-    return file
 
 
 def read(paper: Paper, table: Table, where: Path = FOLDER) -> dict[str, Results]:

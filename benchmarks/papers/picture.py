@@ -12,7 +12,8 @@ from typing import Any
 
 from benchmarks.papers.common import Results, last
 
-SHOWN = 12.0  # percent below the best, beyond which an accuracy is not shown
+# Percent below the best accuracy: what is further below is not shown, and less is no difference.
+MOST_SHOWN, LEAST_SHOWN = 12.0, 1.0
 
 # title of a line -> the methods on it, in the order of their seconds
 Series = Mapping[str, Sequence[str]]
@@ -29,6 +30,7 @@ def draw(all_results: Mapping[str, Results], series: Series, exact: Series, file
         *(2, len(all_results)),
         figsize=(3.4 * len(all_results) + 1, 6.5),
         layout="constrained",
+        sharex="col",
         squeeze=False,
     )
     colours = {title: f"C{number}" for number, title in enumerate(series)}
@@ -78,7 +80,7 @@ def _accuracies(panel: Any, results: Results, series: Series, colours: Mapping[s
             if entry.get("extrapolated"):  # where all rows would be
                 panel.axvline(entry["extrapolated"]["seconds"], color=colours[title], linestyle=":")
     low, high = panel.get_ylim()
-    panel.set_ylim(max(low, highest - SHOWN), high)
+    panel.set_ylim(min(max(low, highest - MOST_SHOWN), highest - LEAST_SHOWN), high)
 
 
 def _gaps(panel: Any, results: Results, exact: Series, colours: Mapping[str, str]) -> None:

@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -23,10 +24,13 @@ import numpy as np
 from benchmarks.adapters import adapter
 from benchmarks.adapters.margrave_ import kernel_values, passes
 from benchmarks.data import Data
-from benchmarks.measure import timed
+from benchmarks.measure import Cost, timed
 from benchmarks.papers.common import Paper
 
 MOST_RECORDS = 60  # of a history, evenly spread
+# A short fit says little by itself: below so many seconds it is repeated, and the median counts.
+SHORT = 1.0
+SHORT_REPEATS = 5
 
 
 @dataclass(frozen=True)
@@ -49,15 +53,21 @@ def measure(task: Task) -> dict[str, Any]:
     own_limit = {} if task.limit is None else _own_limit(method.make(task.parameters), task.limit)
     patience = None if task.limit is None else (2.0 if own_limit else 1.0) * task.limit
 
+    def fit() -> tuple[Any, Cost]:
+        model = method.make(task.parameters).set_params(**own_limit)
+        return timed(lambda: model.fit(data.X, data.y), patience)
+
     with warnings.catch_warnings(record=True):
         warnings.simplefilter("always")
         # A first fit of a few rows loads what is loaded lazily and starts the threads.
         head = data.head()
         method.make(task.parameters).fit(head.X, head.y).predict(head.X_new)
-    model = method.make(task.parameters).set_params(**own_limit)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        _, cost = timed(lambda: model.fit(data.X, data.y), patience)
+        fits = [fit()]
+        while fits[0][1].seconds < SHORT and len(fits) < SHORT_REPEATS:
+            fits.append(fit())
+    model = fits[-1][0]
     predicted, predict_cost = timed(lambda: model.predict(data.X_new), patience)
     found = {
         "rows": len(data.y),
@@ -65,11 +75,12 @@ def measure(task: Task) -> dict[str, Any]:
         "test_rows": len(predicted),
         "features": int(data.X.shape[1]),
         "form": form,
-        "seconds": cost.seconds,
+        "seconds": median(each.seconds for _, each in fits),
+        "repeats": [each.seconds for _, each in fits],
         "predict_seconds": predict_cost.seconds,
         "accuracy": 100.0 * float(np.mean(predicted == data.y_new)),
         "support_vectors": len(model.support_) if hasattr(model, "support_") else None,
-        "memory_beyond_data": cost.memory_beyond,
+        "memory_beyond_data": fits[0][1].memory_beyond,
         "warnings": sorted({str(warning.message) for warning in caught}),
         "versions": {package: _version(package) for package in adapter(method.library).PACKAGES},
     }

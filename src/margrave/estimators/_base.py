@@ -218,6 +218,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             try:
                 solutions = resolve_solver(self.solver).solve(list(problems), settings, starts)
             except KeyboardInterrupt:  # struck between the steps of a strategy
+                if isinstance(problems[0].data.X, RowBlocks):
+                    raise
                 progress.interrupt()
                 solutions = kept or WorkingSet().solve(list(problems), settings)
         return solutions, progress
