@@ -3,12 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test bench lint docs clean
+.PHONY: help demo test bench papers lint docs clean
 
 help:
 	@echo "make demo   set up and train on 100,000 generated rows; table and pictures"
 	@echo "make test   set up and run the tests"
 	@echo "make bench  measure against scikit-learn and scikit-learn-intelex (needs MARGRAVE_DATA)"
+	@echo "make papers measure the tables of the papers (needs MARGRAVE_DATA)"
 	@echo "make lint   ruff, mypy and the import contract"
 	@echo "make docs   check that every code block of the documentation runs"
 
@@ -33,6 +34,11 @@ bench: $(VENV)/installed-bench
 	$(BIN)/python -m benchmarks.run
 	$(BIN)/python -m benchmarks.plot
 	$(BIN)/python -m benchmarks.report
+
+papers: $(VENV)/installed-bench
+	$(BIN)/python -m benchmarks.papers.dcsvm
+	$(BIN)/python -m benchmarks.papers.sodm
+	$(BIN)/python -m benchmarks.papers.report
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

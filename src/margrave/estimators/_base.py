@@ -60,6 +60,8 @@ _ADVICE = {
     " certified; the model is a descent's end, use it with care or choose another kernel",
     "stochastic": "its stochastic steps came no further; use solver='auto', or VarianceReduced with"
     " a smaller step or more landmarks",
+    "unfinished": "the strategy was told to stop before the whole problem is solved; leave out"
+    " passes, finish=False or as_published=True for the optimum",
     None: "the solver could make no further progress in double precision; scale the features, lower"
     " C, or raise tol, unless the kernel is not positive semidefinite",
 }
@@ -261,6 +263,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
                 reason = "indefinite"
             elif reason in (None, "converged") and {"svrg", "csvrg", "dsvrg"} & set(used):
                 reason = "stochastic"
+            elif reason in (None, "converged") and {"cascade", "sodm", "dip"} & set(used):
+                reason = "unfinished"
             advice = _ADVICE[None if reason == "converged" else reason]
             missed = (
                 f"above tol={self.tol:g}"

@@ -29,7 +29,8 @@ _TEXTS = {
     solver : str or solver object, default="auto"
         How to solve: "auto", which `solver_` then names; "exact" (everything); "cd" and "newton"
         (smooth losses without a free intercept; all losses and intercepts for the linear kernel);
-        "svrg", "csvrg" and "dsvrg" (linear kernel, smooth losses without a free intercept); or an
+        "svrg", "csvrg" and "dsvrg" (linear kernel, smooth losses without a free intercept); "dc"
+        (by way of clusters), "cascade", "sodm" and "dip" (everything, in parts at first); or an
         object from :mod:`margrave.solvers`. A wrong pairing raises a ValueError that says what
         would work.""",
     "budgets": """\
@@ -93,7 +94,12 @@ _TEXTS = {
     solver_ : str
         What solved the problem.
     certificate_ : str
-        "full": `gap_` is that of the whole problem.
+        "full": `gap_` is that of the whole problem. "blocks": the model is made of parts that know
+        nothing of each other, and `gap_` is that of the parts' own problem; `certify` tells how far
+        the parts together are from the whole problem's optimum.
+    early_ : estimator
+        The last model of parts on the way to this one, for solvers that divide the rows; there is
+        one as soon as the first level is done, for callbacks to use.
     history_ : list of dict
         One record per round: round, seconds, objective, gap, support and more.
     n_features_in_ : int
