@@ -75,7 +75,8 @@ DATASETS = {
 
 
 def _svc(parameters: Mapping[str, Any], **more: Any) -> SVC:
-    return SVC(**{"intercept": None, "tol": 1e-3, "random_state": 0, **parameters, **more})
+    fixed = {"intercept": None, "tol": 1e-3, "memory_limit": "8GiB", "random_state": 0}
+    return SVC(**{**fixed, **parameters, **more})
 
 
 def _dc(parameters: Mapping[str, Any]) -> SVC:
