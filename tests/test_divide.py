@@ -340,6 +340,8 @@ def test_a_part_speaks_for_the_classes_that_it_has():
         if scheme != "ovo":
             assert np.all(np.isneginf(model.decision_function(far)).sum(axis=1) == 6)
     one_sided = SVC(gamma=10.0, solver=strategy).fit(X, label % 2)
+    assert one_sided.history_[-1]["one_class_parts"] == 4
+    assert model.history_[-1]["one_class_parts"] == 0
     assert np.all(one_sided.predict(far) == label % 2)
 
 
@@ -414,6 +416,7 @@ def test_auto_divides_many_rows(monkeypatch):
         (DivideAndConquer(levels=0), "levels must be at least 1"),
         (DivideAndConquer(branching=1), "branching must be at least 2"),
         (DivideAndConquer(early=-1), "early must be a level"),
+        (DivideAndConquer(levels=1, early=2), "early=2 is a finer level than levels=1"),
         (DivideAndConquer(level_tol=0.0), "level_tol must be positive"),
         (DivideAndConquer(sample=0), "sample must be at least 1"),
         (DivideAndConquer(combine="vote"), "combine must be one of 'nearest', 'sum', 'committee'"),

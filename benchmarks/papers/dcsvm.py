@@ -32,6 +32,8 @@ from benchmarks.papers.data import (
 )
 from margrave import SVC, solvers
 
+_CACHE = 8192  # MB, as much as the machines of margrave may use
+
 DENSE = {"margrave": "float32-dense", "sklearn": "float64-dense", "intelex": "float32-dense"}
 SPARSE = {"margrave": "float32-csr", "sklearn": "float64-csr", "intelex": "float32-dense"}
 
@@ -96,12 +98,12 @@ def _cascade(parameters: Mapping[str, Any]) -> SVC:
 
 
 def _libsvm(parameters: Mapping[str, Any]) -> Any:
-    return svm.SVC(cache_size=2000, tol=1e-3, **parameters)
+    return svm.SVC(cache_size=_CACHE, tol=1e-3, **parameters)
 
 
 def _intelex(parameters: Mapping[str, Any]) -> Any:
     intelex = import_module("sklearnex.svm")  # optional
-    return intelex.SVC(cache_size=2000, tol=1e-3, **parameters)
+    return intelex.SVC(cache_size=_CACHE, tol=1e-3, **parameters)
 
 
 def _on_features(parameters: Mapping[str, Any], features: Callable[..., Any], count: int) -> Any:

@@ -88,10 +88,6 @@ class DualBlock:
         self.solved: list[Local | None] = [None] * len(problems)
         self.cancelled = threading.Event()
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what a pickle holds: all but who waits."""
-        return {**self.__dict__, "cancelled": None}
-
     def cancel(self) -> None:
         """End the work of another thread: nobody waits for it any longer."""
         self.cancelled.set()

@@ -21,7 +21,7 @@ from sklearn.base import BaseEstimator
 from margrave.partitions import DistributionPreserving as Dealt
 from margrave.problem import Floats, Solution
 from margrave.solvers.base import Settings, refuse_unless
-from margrave.solvers.parts import Division, Effort, classes_of
+from margrave.solvers.parts import Division, Effort
 from margrave.solvers.whole import finish, judge
 from margrave.solvers.working_set import solve_rows
 
@@ -75,7 +75,7 @@ class DistributionPreserving(BaseEstimator):  # type: ignore[misc]
         if starts is not None:
             return finish(problems, settings, starts, "dip", 0)
         parts = Dealt(self.clusters).split(
-            *(division.data, count, settings.seed), y=classes_of(problems), threads=settings.threads
+            *(division.data, count, settings.seed), y=division.classes, threads=settings.threads
         )
         averaged = all(problem.loss.is_averaged for problem in problems)
         effort = Effort(max(_LOCAL_TOL, settings.tol), own_prices=averaged)

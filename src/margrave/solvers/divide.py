@@ -137,6 +137,10 @@ class DivideAndConquer(BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"branching must be at least 2, got {self.branching!r}")
         if self.early is not None and self.early < 0:
             raise ValueError(f"early must be a level, 0 or more, got {self.early!r}")
+        if self.levels is not None and (self.early or 0) > self.levels:
+            raise ValueError(
+                f"early={self.early!r} is a finer level than levels={self.levels!r}, the finest"
+            )
         if not self.level_tol > 0.0:
             raise ValueError(f"level_tol must be positive, got {self.level_tol!r}")
         if self.sample is not None and self.sample < 1:

@@ -72,9 +72,9 @@ class Levels:
     def _numbers(self, n_rows: int, partition: Partition) -> range:
         """Levels from the finest to the coarsest, without those of too few rows per cluster."""
         most = min(n_rows // _FEWEST_ROWS, getattr(partition, "sample", n_rows))
-        deepest = math.floor(_log(max(1, most), self.branching))
-        if n_rows < _FEWEST_IN_ALL:
-            deepest = 0
+        deepest = 0
+        while n_rows >= _FEWEST_IN_ALL and self.branching ** (deepest + 1) <= most:
+            deepest += 1
         finest = self.finest
         if finest is None:
             finest = max(1, round(_log(max(1.0, n_rows / _FINEST_SIZE), self.branching)))

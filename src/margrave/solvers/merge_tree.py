@@ -25,7 +25,7 @@ from margrave.models import Expansion
 from margrave.partitions import Parts, check_count, resolve_partition
 from margrave.problem import Floats, Problem, Solution
 from margrave.solvers.base import Settings
-from margrave.solvers.parts import Division, Effort, classes_of
+from margrave.solvers.parts import Division, Effort
 from margrave.solvers.whole import finish, judge
 
 _PART_ROWS = 3000  # of the first level, about
@@ -82,7 +82,7 @@ class MergeTree(BaseEstimator):  # type: ignore[misc]
     ) -> list[Solution]:
         """Solve the problems."""
         division = Division(problems, settings, "sodm")
-        parts = self._split(division, problems)
+        parts = self._split(division)
         if starts is not None or parts is None:
             return finish(problems, settings, starts, "sodm", 0)
         effort = Effort(
@@ -110,7 +110,7 @@ class MergeTree(BaseEstimator):  # type: ignore[misc]
             return solutions
         return finish(problems, settings, betas, "sodm", done)
 
-    def _split(self, division: Division, problems: Sequence[Any]) -> Parts | None:
+    def _split(self, division: Division) -> Parts | None:
         """Parts of the first level; None if the rows are too few for any."""
         if self.levels is not None and self.levels < 1:
             raise ValueError(f"levels must be at least 1, got {self.levels!r}")
@@ -130,7 +130,7 @@ class MergeTree(BaseEstimator):  # type: ignore[misc]
         count = self.branching**levels
         return partition.split(
             *(division.data, count, settings.seed),
-            y=classes_of(problems),
+            y=division.classes,
             threads=settings.threads,
         )
 

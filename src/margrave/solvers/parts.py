@@ -69,6 +69,7 @@ class Division:
             _boxed(problem, shift) if boxed else problem
             for problem, shift in zip(problems, self.shifts, strict=True)
         ]
+        self.classes = classes_of(problems)
         self.kernel_values = 0
 
     def run(self, tasks: Sequence[Tasks], effort: Effort) -> list[list[Local | None]]:
@@ -149,7 +150,16 @@ class Division:
             parts=len(parts),
             largest_part=int(parts.sizes.max()),
             smallest_part=int(parts.sizes.min()),
+            one_class_parts=self._one_class(parts),
         )
+
+    def _one_class(self, parts: Parts) -> int:
+        """Number of parts whose rows are all of one class."""
+        if self.classes is None:
+            return 0
+        classes, number = np.unique(self.classes, return_inverse=True)
+        pairs = np.unique(parts.label * len(classes) + number)
+        return int(np.count_nonzero(np.bincount(pairs // len(classes)) == 1))
 
     def support(self, betas: Sequence[Floats]) -> Rows:
         """Rows of the data that have a dual variable in any of the problems."""
