@@ -2,9 +2,9 @@
 
 Kernels have the working-set solver. A linear machine has Newton's method where the loss is smooth
 or the rows are dense, which costs little for up to some thousand features, and else coordinate
-descent, which is faster on sparse rows unless it stalls. A descent that stalls hands its rows of
-interest to the working-set solver, whose steps see how rows depend on each other, and if that is
-not enough the whole problem to Newton's method; what Newton's method cannot finish goes to the
+descent, which is faster on sparse rows unless it stalls. A descent that stalls hands the problem to
+Newton's method, but where the loss has corners first its rows of interest to the working-set
+solver, whose steps see how rows depend on each other; what Newton's method cannot finish goes to the
 working-set solver, unless there are too many rows for it.
 """
 
@@ -136,7 +136,7 @@ def _descend(
 
 def _helped(problem: Problem, solution: Solution, settings: Settings) -> Solution:
     rounds, solver = solution.n_iter, solution.solver
-    if problem.data.X.shape[1] > DIRECT and not problem.loss.is_dense:
+    if problem.data.X.shape[1] > DIRECT and not problem.is_smooth:
         for _ in range(_MOST_HELP):
             rows = _of_interest(problem, solution)
             if len(rows) > _POLISHED or settings.is_over:
