@@ -3,6 +3,7 @@
 import json
 import pickle
 import time
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from margrave.solvers import (
     MergeTree,
     Settings,
     levels,
+    working_set,
 )
 from margrave.solvers.parts import Division, Effort
 from tests import build, cases, golden
@@ -319,11 +321,62 @@ def test_early_regression_and_novelty():
     y = 50.0 + np.sin(X[:, 0]) + 0.05 * rng.standard_normal(500)
     early = SVR(C=10.0, gamma=1.0, solver=DivideAndConquer(early=2)).fit(X, y)
     assert early.certificate_ == "blocks" and early.score(X, y) > 0.95
-    for combine in ("sum", "committee"):
-        other = SVR(C=10.0, gamma=1.0, solver=DivideAndConquer(early=1, combine=combine)).fit(X, y)
-        assert np.isfinite(other.predict(X)).all()
+    committee = DivideAndConquer(early=2, combine="committee")
+    assert SVR(C=10.0, gamma=1.0, solver=committee).fit(X, y).score(X, y) > 0.95
+    for strategy in (DivideAndConquer(early=2, combine="sum"), MergeTree(), "dip"):
+        model = SVR(C=10.0, gamma=1.0, solver=strategy, callbacks=lambda record: True)
+        with pytest.warns(Warning, match="callback"):
+            model.fit(X, y)
+        assert model.certificate_ == "blocks"
+        assert abs(np.mean(model.predict(X)) - 50.0) < 1.0  # the level counts once
     novelty = OneClassSVM(nu=0.2, gamma=1.0, solver=DivideAndConquer(early=1)).fit(X)
     assert novelty.certificate_ == "blocks" and 0.1 < np.mean(novelty.predict(X) < 0) < 0.3
+
+
+def test_early_models_of_a_precomputed_kernel():
+    """Rows may be sorted by class or left out before they are clustered."""
+    X, y = blobs(400, 3)
+    K, K_new = (
+        np.exp(-2.0 * ((A[:, None] - X[None]) ** 2).sum(axis=2)) for A in (X, X[::3] + 0.01)
+    )
+    weight = np.where(np.arange(400) < 150, 0.0, 1.0)
+    strategy = DivideAndConquer(early=1, partition="kernel_kmeans")
+    for given in (None, weight):
+        for scheme in ("ovo", "ovr"):
+            model = SVC(C=10.0, kernel="precomputed", multi_class=scheme, solver=strategy)
+            same = SVC(C=10.0, gamma=2.0, multi_class=scheme, solver=strategy)
+            model.fit(K, y, sample_weight=given)
+            same.fit(X, y, sample_weight=given)
+            expected = same.decision_function(new)
+            np.testing.assert_allclose(model.decision_function(K_new), expected, atol=1e-3)
+
+
+def test_early_models_that_cannot_be():
+    X, y = blobs(400)
+    K = np.exp(-2.0 * ((X[:, None] - X[None]) ** 2).sum(axis=2))
+    committee = DivideAndConquer(early=1, combine="committee")
+    with pytest.raises(ValueError, match=r"committee.*precomputed"):
+        SVC(kernel="precomputed", solver=committee).fit(K, y)
+    for combine in ("sum", "committee"):
+        with pytest.raises(ValueError, match="one-class"):
+            OneClassSVM(solver=DivideAndConquer(early=1, combine=combine)).fit(X)
+    with pytest.warns(Warning, match="positive semidefinite"):
+        model = SVC(C=10.0, kernel="sigmoid", gamma=0.5, solver=DivideAndConquer(early=1))
+        model.fit(X, y)
+    assert np.isinf(model.gap_)
+
+
+def test_parts_that_single_precision_cannot_solve():
+    X, y = blobs(400)
+    model = SVC(C=1e6, gamma=0.1, solver=DivideAndConquer(early=1)).fit(X, y)
+    assert model.gap_ <= 1e-2 and model.score(X, y) > 0.95
+    # numbers that single precision does not hold
+    far = SVC(kernel="poly", degree=10, gamma=1.0, coef0=1.0, solver=DivideAndConquer(early=1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        far.fit(100.0 * X, y)
+        SVC(C=5.0, gamma=1e39, solver="cascade", time_limit=20.0).fit(X, y)
+    assert np.isfinite(far.decision_function(100.0 * X)).all()
 
 
 def test_a_part_speaks_for_the_classes_that_it_has():
@@ -358,6 +411,7 @@ def test_the_early_model_is_there_while_the_exact_one_is_trained():
     assert [parts for parts, _, _ in seen] == [16, 4]
     assert all(score > 0.9 and kind == "blocks" for _, score, kind in seen)
     assert model.certificate_ == "full" and model.early_.certificate_ == "blocks"
+    assert not hasattr(model.early_, "early_")
     model.set_params(solver="exact", callbacks=None).fit(X, y)
     assert not hasattr(model, "early_")
 
@@ -395,6 +449,51 @@ def test_a_callback_or_the_clock_ends_the_levels():
     assert model.certificate_ == "blocks" and model.gap_ <= 1e-2 and model.n_iter_ == 1
 
 
+def test_a_stop_loses_no_model():
+    """Wherever the time ends: what is returned is not worse than what was there before."""
+    X, y = blobs(4000)
+    for strategy in (DivideAndConquer(levels=2), Cascade(leaves=8), MergeTree(), "dip"):
+        for limit in (0.03, 0.06, 0.09, 0.12):
+            model = SVC(gamma=1.0, C=100.0, tol=1e-9, solver=strategy, n_jobs=1, time_limit=limit)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                model.fit(X, y)
+            if hasattr(model, "early_") and len(model.early_.support_):
+                assert len(model.support_) > 0, (strategy, limit)
+    model = SVC(gamma=1.0, C=100.0, solver=Cascade(leaves=8), callbacks=lambda record: True)
+    with pytest.warns(Warning, match="callback"):
+        model.fit(X, y)
+    assert model.score(X, y) > 0.9
+
+
+def test_a_budget_of_rounds_is_per_problem():
+    X, y = blobs(600, 3)
+    for max_iter in (2, 5):
+        model = SVC(gamma=1.0, C=100.0, tol=1e-9, max_iter=max_iter, solver=Cascade(leaves=4))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model.fit(X, y)
+        assert model.gaps_.max() < 0.9 and model.max_iter == max_iter
+
+
+def test_a_stop_in_clusters_of_the_exact_solver_is_no_interrupt(monkeypatch):
+    monkeypatch.setattr(working_set, "_MANY_ROWS", 300)
+    X, y = blobs(900, 3)
+    seen = []
+    model = SVC(gamma=1.0, solver="exact", multi_class="ovr")
+    model.set_params(callbacks=lambda record: seen.append(record) or len(seen) == 2)
+    with pytest.warns(Warning, match="callback"):
+        model.fit(X, y)
+
+
+def test_small_classes_and_machines_without_support():
+    X, y = blobs(606)
+    y = np.repeat([0, 1, 2, 3], [300, 300, 3, 3])
+    assert SVC(gamma=1.0, solver=Cascade(leaves=8)).fit(X, y).converged_
+    for name in ("dc", "cascade", "sodm", "dip"):
+        assert SVR(solver=name).fit(X, np.full(606, 7.0)).predict(X[:1])[0] == pytest.approx(7.0)
+
+
 def test_auto_divides_many_rows(monkeypatch):
     from margrave.solvers import divide
 
@@ -413,25 +512,30 @@ def test_auto_divides_many_rows(monkeypatch):
 @pytest.mark.parametrize(
     ("strategy", "message"),
     [
-        (DivideAndConquer(levels=0), "levels must be at least 1"),
-        (DivideAndConquer(branching=1), "branching must be at least 2"),
-        (DivideAndConquer(early=-1), "early must be a level"),
+        (DivideAndConquer(levels=0), "levels must be a whole number, at least 1"),
+        (DivideAndConquer(levels=1.5), "levels must be a whole number, at least 1"),
+        (DivideAndConquer(levels="2"), "levels must be a whole number, at least 1"),
+        (DivideAndConquer(branching=1), "branching must be a whole number, at least 2"),
+        (DivideAndConquer(early=-1), "early must be a whole number, at least 0"),
+        (DivideAndConquer(level_tol="a"), "level_tol must be a positive number"),
         (DivideAndConquer(levels=1, early=2), "early=2 is a finer level than levels=1"),
-        (DivideAndConquer(level_tol=0.0), "level_tol must be positive"),
-        (DivideAndConquer(sample=0), "sample must be at least 1"),
+        (DivideAndConquer(level_tol=0.0), "level_tol must be a positive number"),
+        (DivideAndConquer(sample=0), "sample must be a whole number, at least 1"),
         (DivideAndConquer(combine="vote"), "combine must be one of 'nearest', 'sum', 'committee'"),
         (DivideAndConquer(partition="voronoi"), "unknown partition 'voronoi'"),
         (DivideAndConquer(partition="random"), "'random'.*no place"),
-        (Cascade(leaves=0), "leaves must be at least 1"),
+        (Cascade(leaves=0), "leaves must be a whole number, at least 1"),
         (Cascade(leaves=1000), "600 rows cannot be split into 1000 parts"),
-        (Cascade(passes=0), "passes must be at least 1"),
-        (MergeTree(levels=0), "levels must be at least 1"),
-        (MergeTree(branching=1), "branching must be at least 2"),
+        (Cascade(passes=0), "passes must be a whole number, at least 1"),
+        (MergeTree(levels=0), "levels must be a whole number, at least 1"),
+        (MergeTree(branching=1), "branching must be a whole number, at least 2"),
         (MergeTree(levels=8), "600 rows cannot be split into 65536 parts"),
         (MergeTree(partition=7), "needs a method split"),
-        (DistributionPreserving(parts=0), "600 rows cannot be split into 0 parts"),
+        (MergeTree(levels=10_000), "600 rows cannot be split into"),
+        (DistributionPreserving(parts=0), "parts must be a whole number, at least 1"),
+        (DistributionPreserving(parts=2.5), "parts must be a whole number, at least 1"),
         (DistributionPreserving(parts=601), "600 rows cannot be split into 601 parts"),
-        (DistributionPreserving(clusters=0), "clusters must be at least 1"),
+        (DistributionPreserving(clusters=0), "clusters must be a whole number, at least 1"),
     ],
     ids=str,
 )

@@ -152,6 +152,12 @@ def test_balanced_parts_are_those_of_rows_that_choose_in_turn(partition, k):
     np.testing.assert_array_equal(np.unique(expected, return_inverse=True)[1], parts.label)
 
 
+def test_rows_far_from_zero():
+    X = blobs(400).astype(np.float32)
+    near, far = (KMeans().split(data_of(rows), 8, seed=0) for rows in (X, X + np.float32(1e4)))
+    assert np.mean(near.label == far.label) > 0.9
+
+
 def test_adaptive_centres_come_from_the_rows_named():
     X = np.r_[blobs(50), 1000.0 + blobs(50)]
     parts = KMeans(rounds=0).split(data_of(X), 8, seed=0, among=np.arange(50))

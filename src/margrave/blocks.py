@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from margrave import _core
 from margrave.kernels import core_rows
 from margrave.losses import Loss
-from margrave.problem import JointProblem, Problem
+from margrave.problem import Data, JointProblem, Problem
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
@@ -47,8 +47,8 @@ class Local:
     intercept: Any
     objective: float
     dual: float
-    rounds: int
     kernel_values: int
+    definite: bool
 
 
 class DualBlock:
@@ -103,10 +103,17 @@ class DualBlock:
         for number, (problem, start) in enumerate(zip(self.problems, self.starts, strict=True)):
             if self.cancelled.is_set() or time.time() >= deadline:
                 return
-            core = self._core(problem, start, tol, rows)
+            precision = precision_for(tol, problem.data)
+            core = self._core(problem, start, tol, precision, rows)
             begun, figures = self._run(core, len(problem.y), tol, thorough, deadline)
             if begun or start is None:
                 self.solved[number] = _local(problem, core, figures)
+            if thorough and precision == "float32" and figures["gap"] > tol and begun:
+                # single precision is exhausted
+                core = self._core(problem, core.beta, tol, "float64", rows)
+                begun, figures = self._run(core, len(problem.y), tol, thorough, deadline)
+                if begun:
+                    self.solved[number] = _local(problem, core, figures)
             if core.interrupted:
                 raise KeyboardInterrupt
 
@@ -138,7 +145,7 @@ class DualBlock:
             return status != "stopped" or rounds > 0, figures or core.figures()
 
     def _zero(self, problem: Problem | JointProblem) -> Local:
-        core = self._core(problem, None, 1.0, {})
+        core = self._core(problem, None, 1.0, "float64", {})
         return _local(problem, core, core.figures())
 
     def _core(
@@ -146,12 +153,12 @@ class DualBlock:
         problem: Problem | JointProblem,
         start: Floats | None,
         tol: float,
+        precision: str,
         rows: dict[tuple[str, float], _core.KernelRows],
     ) -> Any:
         size = max(2, min(_LARGEST_SET, math.isqrt(self.memory // 32)))
         left = max(0, self.memory - 8 * min(size, len(problem.y)) ** 2 - _BUFFER)
-        single = tol >= _FLOAT32_TOL and problem.data.fits_float32
-        key = ("float32" if single else "float64", problem.offset)
+        key = (precision, problem.offset)
         if key not in rows:
             rows.clear()
             cache = not isinstance(problem, JointProblem)
@@ -166,12 +173,16 @@ def _local(problem: Problem | JointProblem, core: Any, figures: dict[str, Any]) 
     if problem.intercept == "regularized":  # the core's scores hold it already
         intercept = beta.sum(axis=0)
         scores = scores - intercept
-    rounds, _, kernel_values = core.work
-    return Local(
-        *(beta, scores, intercept, float(figures["objective"]), float(figures["dual"])),
-        rounds,
-        kernel_values,
-    )
+    objective, dual = float(figures["objective"]), float(figures["dual"])
+    least = -1e-4 * max(abs(objective), abs(dual), problem.least_scale)
+    with np.errstate(invalid="ignore"):  # a descent without end: infinite times zero
+        definite = float((beta * scores).sum()) >= least  # else the kernel is not
+    return Local(beta, scores, intercept, objective, dual, core.work[2], definite)
+
+
+def precision_for(tol: float, data: Data) -> str:
+    """Tiles that are good enough for a relative gap."""
+    return "float32" if tol >= _FLOAT32_TOL and data.fits_float32 else "float64"
 
 
 class GradientBlock:

@@ -98,13 +98,26 @@ class Kernel:
         )
         return rows.diagonal(everything)
 
+    def bound(self, largest: float, n_features: int) -> float:
+        """How large numbers in the computation of a value can be, for entries up to `largest`."""
+        product = n_features * largest * largest
+        if self.name == "linear":
+            return product
+        if self.name != "poly":
+            return max(product, 4.0 * self.gamma * product)
+        try:
+            return max(product, (self.gamma * product + abs(self.coef0)) ** max(1, self.degree))
+        except OverflowError:
+            return math.inf
+
     def values(self, X: Any, points: Any) -> NDArray[np.float64]:
         """Kernel values of rows with points (numbers of training rows if precomputed)."""
         if self.is_precomputed:
             return np.asarray(X[:, points], dtype=np.float64)
         if self.is_callable:
             return self.evaluate(X, points)
-        precision = "float32" if X.dtype == np.float32 else "float64"
+        single = X.dtype == np.float32 and points.dtype == np.float32
+        precision = "float32" if single else "float64"
         tile = _core.tile(self.core(), core_rows(X), core_rows(points), precision)
         values: NDArray[np.float64] = tile.astype(np.float64)
         return values

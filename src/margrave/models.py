@@ -17,6 +17,7 @@ from margrave.rows import RowBlocks
 
 Floats = NDArray[np.float64]
 
+_LEAST_PRIOR = 1e-12  # k(x, x) of a row, in those of others: a row of zeros knows nothing
 _SMALL_WORK = 1 << 20  # multiplications below which a second thread costs more than it brings
 
 
@@ -151,35 +152,51 @@ class Committee:
     noise : float
         1 / C.
     kernel : Kernel
+    offset : float
+        Added to every kernel value, if the intercepts are regularised.
     intercept : float64 array of shape (n_parts, n_outputs)
     """
 
     points: list[Any]
     noise: float
     kernel: Kernel
+    offset: float
     intercept: Floats
 
     @cached_property
     def factors(self) -> list[NDArray[Any]]:
         """Cholesky factors of K_cc + 1/C."""
-        return [
-            np.linalg.cholesky(self.kernel.values(own, own) + self.noise * np.eye(own.shape[0]))
-            for own in self.points
-        ]
+        found = []
+        for own in self.points:
+            K = self.kernel.values(own, own) + self.offset
+            try:
+                found.append(np.linalg.cholesky(K + self.noise * np.eye(len(K))))
+            except np.linalg.LinAlgError:
+                raise ValueError(
+                    "a committee needs a kernel that is positive semidefinite, and this one is not"
+                    " on the support vectors of a part; use combine='nearest'"
+                ) from None
+        return found
 
     def scores(self, X: Any, threads: int, expand: Callable[[Any, int], Floats]) -> Floats:
         """Evaluate the models on rows X; `expand` gives scores of rows by one part's model."""
-        prior = np.maximum(self.kernel.diagonal(X), np.finfo(np.float64).tiny)
-        sums, weights = (
-            np.zeros((X.shape[0], self.intercept.shape[1])),
-            -(len(self.points) - 1) / prior,
-        )
+        step = max(1, _SMALL_WORK // max(1, *(own.shape[0] for own in self.points)))
+        blocks = [
+            self._scores(X[first : first + step], expand) for first in range(0, X.shape[0], step)
+        ]
+        return np.concatenate(blocks) if blocks else np.empty((0, self.intercept.shape[1]))
+
+    def _scores(self, X: Any, expand: Callable[[Any, int], Floats]) -> Floats:
+        prior = self.kernel.diagonal(X) + self.offset
+        prior = np.maximum(prior, _LEAST_PRIOR * float(prior.max(initial=1e-300)))
+        sums = np.zeros((X.shape[0], self.intercept.shape[1]))
+        weights = -(len(self.points) - 1) / prior
         for c, (own, factor) in enumerate(zip(self.points, self.factors, strict=True)):
             known = np.zeros(X.shape[0])
             if own.shape[0]:
-                towards = solve_triangular(factor, self.kernel.values(X, own).T, lower=True)
-                known = (towards**2).sum(axis=0)
-            # single-precision kernel values may know more than there is to know
+                products = self.kernel.values(X, own) + self.offset
+                known = (solve_triangular(factor, products.T, lower=True) ** 2).sum(axis=0)
+            # rounding may know more than there is to know
             variance = np.maximum(prior - known, 0.0) + 1e-6 * prior
             sums += (expand(X, c) + self.intercept[c]) / variance[:, None]
             weights = weights + 1.0 / variance

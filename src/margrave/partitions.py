@@ -274,11 +274,12 @@ class KMeans:
         X, rng = data.X, np.random.default_rng(seed)
         sample = X[draw(rng, data.n_rows, self.sample, k, among)]
         chosen = np.sort(rng.choice(sample.shape[0], k, replace=False))
-        places = Centres(_dense(sample[chosen]))
+        dtype = np.float64 if _is_far(sample) else X.dtype
+        places = Centres(_dense(sample[chosen]).astype(dtype))
         for _ in range(self.rounds):
             label = nearest(places, sample, threads)
             means = _means(label, k, sample)
-            places = Centres(np.where(np.isnan(means), places.points, means).astype(X.dtype))
+            places = Centres(np.where(np.isnan(means), places.points, means).astype(dtype))
         return settle(places, X, k, self.balanced, threads)
 
 
@@ -529,6 +530,15 @@ def diagonal(data: Data) -> Floats:
 def _groups(y: Any) -> list[Rows]:
     """Rows of each value of y."""
     return Parts(np.unique(y, return_inverse=True)[1].astype(np.int64)).rows
+
+
+def _is_far(X: Any) -> bool:
+    """Whether rows are so far from zero that single precision cannot tell them apart."""
+    mean = np.asarray(X.mean(axis=0, dtype=np.float64)).ravel()
+    values = (X.data if sparse.issparse(X) else X).astype(np.float64)
+    square = float(mean @ mean)
+    spread = float((values**2).sum()) / X.shape[0] - square
+    return bool(square > 1e3 * spread)
 
 
 def _dense(X: Any) -> NDArray[Any]:

@@ -68,7 +68,10 @@ class Data:
         values = self.X.data if sparse.issparse(self.X) else self.X
         if values.size == 0:
             return True
-        return max(float(values.max()), -float(values.min())) < _LARGEST_FLOAT32
+        largest = max(float(values.max()), -float(values.min()))
+        if largest >= _LARGEST_FLOAT32 or not self.is_native:
+            return largest < _LARGEST_FLOAT32
+        return self.kernel.bound(largest, int(self.X.shape[1])) < _LARGEST_FLOAT32**2
 
     def kernel_rows(
         self,
@@ -393,7 +396,8 @@ class Solution:
     the linear kernel tell the ``weights`` w of the features; then ``scores`` is X w. Where rows
     were solved in ``parts`` (:class:`~margrave.partitions.Parts`) that know nothing of each other,
     the ``certificate`` is that of the "blocks", there is an ``intercept`` per part, and ``combine``
-    tells which part's model speaks for a new row: the "nearest", their "sum", or a "committee".
+    tells which part's model speaks for a new row: the "nearest", their "sum", or a "committee";
+    ``level`` is what any of them adds to its scores, ``goal`` the gap that the parts were to reach.
     """
 
     beta: Floats
@@ -412,3 +416,5 @@ class Solution:
     certificate: str = "full"
     parts: Any = None
     combine: str = "nearest"
+    level: float = 0.0
+    goal: float | None = None

@@ -11,6 +11,7 @@ import copy
 import functools
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, ParamSpec, TypeVar
@@ -203,6 +204,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         def keep_early(solutions: Sequence[Solution]) -> None:
             kept[:] = solutions
             early = copy.copy(self)
+            early.__dict__.pop("early_", None)
             pack(early, solutions)
             early._store_certificate(solutions, progress)
             self.early_ = early
@@ -257,7 +259,10 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             raise KeyboardInterrupt(
                 f"{type(self).__name__} keeps the model reached so far, with gap {self.gap_:.2g}"
             )
-        wanted = self.converged_ or (self.certificate_ == "blocks" and reason is None)
+        early = self.certificate_ == "blocks" and reason is None
+        wanted = self.converged_ or (
+            early and all(s.gap <= (np.inf if s.goal is None else s.goal) for s in solutions)
+        )
         if not wanted:
             if not all(solution.definite for solution in solutions):
                 reason = "indefinite"
@@ -296,24 +301,33 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         self._n_rows = X.shape[0]
 
     def _store_parts(
-        self, X: Any, label: Rows, known: Floats, intercepts: Floats, solutions: Sequence[Solution]
+        self,
+        rows: Rows,
+        label: Rows,
+        known: Floats,
+        intercepts: Floats,
+        solutions: Sequence[Solution],
     ) -> None:
         """Store the models of parts; `label` is the part of each support vector.
 
-        `intercepts` and what is `known` beforehand have a row per part and a column per output.
+        `rows` are those of the fit behind the rows of the problems; `intercepts` and what is
+        `known` beforehand have a row per part and a column per output.
         """
         self._part_support = [np.flatnonzero(label == c) for c in range(len(intercepts))]
-        self.intercept_ = np.zeros(intercepts.shape[1])
-        parts, combine = solutions[0].parts, solutions[0].combine
+        self.intercept_ = np.full(intercepts.shape[1], solutions[0].level)
+        places, combine = solutions[0].parts.places, solutions[0].combine
         if combine == "sum":  # the sum of all parts is one expansion
-            self.intercept_ = intercepts.sum(axis=0)
+            self.intercept_ += intercepts.sum(axis=0)
             self._local = None
         elif combine == "committee":
             points = [self.support_vectors_[_some(own)] for own in self._part_support]
-            C = float(np.abs(self._dual).max()) or 1.0
-            self._local = Committee(points, 1.0 / C, self._kernel, intercepts)
+            C = float(np.abs(self._dual).max(initial=0.0)) or 1.0
+            offset = 1.0 if intercepts.any() else 0.0
+            self._local = Committee(points, 1.0 / C, self._kernel, offset, intercepts)
         else:
-            self._local = LocalModels(partial(nearest, parts.places), intercepts, known)
+            if self._kernel.is_precomputed:  # its points are numbers of rows
+                places = replace(places, points=rows[places.points])
+            self._local = LocalModels(partial(nearest, places), intercepts, known)
 
     # --- the dual behind the attributes ----------------------------------------------------
 

@@ -197,7 +197,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
                 [solution.intercept.reshape(len(parts), -1) for solution in solutions], axis=1
             )
             known = self._known(task, parts)
-            self._store_parts(X, parts.label[at], known, intercepts, solutions)
+            self._store_parts(task.rows, parts.label[at], known, intercepts, solutions)
             return
         intercepts = np.array([solution.intercept for solution in solutions], dtype=np.float64)
         outputs = len(task.classes) if task.scheme in JOINT_LOSSES else len(solutions)

@@ -54,7 +54,7 @@ class SingleMachine(KernelMachine):
         else:
             intercepts = solution.intercept[:, None]
             nothing, label = np.zeros_like(intercepts), solution.parts.label[at]
-            self._store_parts(X, label, nothing, intercepts, [solution])
+            self._store_parts(rows, label, nothing, intercepts, [solution])
         self._store(float(self.intercept_[0]))
 
     def _store(self, intercept: float) -> None:

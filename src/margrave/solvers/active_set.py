@@ -154,9 +154,9 @@ class ActiveSet:
         start = None
         for _, (solution,) in Levels().climb(Division([self.problem], settings, "exact")):
             start = solution.beta
-        if settings.progress.is_over:
+        if settings.progress.stop_reason == "interrupted":
             raise KeyboardInterrupt
-        return start
+        return None if settings.is_over else start
 
     def _narrow(self, time_left: float) -> bool:
         """Choose the active rows and set up their problem; False if stopped."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -38,9 +39,13 @@ class Settings:
 
     @property
     def is_over(self) -> bool:
-        """Whether a budget is used up or someone asked to stop."""
-        reason = self.progress.stop_reason
-        return reason not in (None, "converged") or self.progress.remaining() <= 0.0
+        """Whether every problem has to end: no time left, or someone asked to stop."""
+        return self.progress.is_over or self.progress.remaining() <= 0.0
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether a budget is used up, if only the rounds of one problem."""
+        return self.is_over or self.progress.stop_reason not in (None, "converged")
 
     @cached_property
     def memory(self) -> int:
@@ -78,6 +83,14 @@ def side_by_side(
                 return [future.result() for future in futures]
             except KeyboardInterrupt:
                 progress.interrupt()
+
+
+def check_integer(name: str, value: Any, least: int) -> None:
+    """Raise for a parameter that is no whole number or too small; None is left to the solver."""
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise ValueError(f"{name} must be a whole number, at least {least}, got {value!r}")
 
 
 def check_start(problem: Problem | JointProblem, start: Floats) -> None:

@@ -22,7 +22,7 @@ from sklearn.base import BaseEstimator
 
 from margrave.partitions import check_count, deal
 from margrave.problem import Floats, Problem, Solution
-from margrave.solvers.base import Settings, refuse_unless
+from margrave.solvers.base import Settings, check_integer, refuse_unless
 from margrave.solvers.parts import Division, Effort, Rows
 from margrave.solvers.whole import finish, judge
 
@@ -65,10 +65,9 @@ class Cascade(BaseEstimator):  # type: ignore[misc]
     ) -> list[Solution]:
         """Solve the problems, one after the other."""
         refuse_unless("cascade", problems)
-        for name in ("leaves", "passes"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value!r}")
+        check_integer("leaves", self.leaves, 1)
+        check_integer("passes", self.passes, 1)
+        check_count(self.leaves or 1, problems[0].data.n_rows)
         solutions = []
         for number, problem in enumerate(problems):
             start = None if starts is None else starts[number]
@@ -84,18 +83,15 @@ class Cascade(BaseEstimator):  # type: ignore[misc]
         top, done = None, 0
         if start is not None:
             (top,) = judge([problem], settings, [start])
-        while top is None or not (top.gap <= settings.tol or settings.is_over):
+        while not settings.is_over and (top is None or top.gap > settings.tol):
             if self.passes is not None and done >= self.passes:
                 break
             before, done = top, done + 1
-            beta = tree.climb(leaves, top, done)
-            if beta is None:  # no time
-                break
-            (top,) = judge([problem], settings, [beta])
+            (top,) = judge([problem], settings, [tree.climb(leaves, top, done)])
             tree.report(top, done)
             if before is not None and top.dual >= before.dual - 1e-13 * abs(before.dual):
                 break  # nothing moves any more, and the whole has to say why
-        if top is None or (self.passes is None and top.gap > settings.tol):
+        if top is None or (self.passes is None and top.gap > settings.tol and not settings.is_over):
             best = None if top is None else [top.beta]
             return finish([problem], settings, best, "cascade", done)[0]
         return replace(top, solver="cascade", n_iter=done, converged=bool(top.gap <= settings.tol))
@@ -104,9 +100,9 @@ class Cascade(BaseEstimator):  # type: ignore[misc]
         leaves = self.leaves
         if leaves is None:
             wanted = min(_MOST_LEAVES, max(2, n_rows // _LEAF_ROWS))
-            leaves = min(2 ** round(np.log2(wanted)), n_rows)
-        check_count(leaves, n_rows)
-        return deal(np.zeros(n_rows, dtype=np.int64), leaves, seed).rows
+            leaves = 2 ** round(np.log2(wanted))
+        # a pair of small classes may have fewer rows than there are leaves
+        return deal(np.zeros(n_rows, dtype=np.int64), min(leaves, n_rows), seed).rows
 
 
 class _Tree:
@@ -116,8 +112,11 @@ class _Tree:
         self.problem, self.settings, self.where = problem, settings, where
         self.division = Division([problem], settings, "cascade", boxed=False)
 
-    def climb(self, leaves: list[Rows], top: Solution | None, number: int) -> Floats | None:
-        """From the leaves, which get the last top's support vectors, to the next top."""
+    def climb(self, leaves: list[Rows], top: Solution | None, number: int) -> Floats:
+        """From the leaves, which get the last top's support vectors, to the next top.
+
+        If someone asks to stop on the way, the mean of what the nodes have come to.
+        """
         beta = np.zeros(self.problem.n_rows) if top is None else top.beta
         support = np.flatnonzero(beta)
         nodes = [np.union1d(leaf, support) for leaf in leaves]
@@ -134,16 +133,18 @@ class _Tree:
             # a top that is better than asked for needs no further pass for the sake of rounding
             found = self.division.run(tasks, Effort(0.5 * tol, thorough=last or not rough))
             locals_ = [local for (local,) in found if local is not None]
-            if len(locals_) < len(found):
-                return None
-            if last:
+            complete = len(locals_) == len(found)
+            if complete:
+                betas = [local.beta for local in locals_]
+            else:  # no time to look at all starts, which then are better
+                betas = [start for start in starts if start is not None]
+            if complete and not last:
+                self._report_level(number, nodes, locals_)
+            if last or self.settings.is_over or not complete:
                 beta = np.zeros(self.problem.n_rows)
-                beta[nodes[0]] = locals_[0].beta
+                for rows, values, share in zip(nodes, betas, shares, strict=True):
+                    beta[rows] += share / sum(shares) * values
                 return beta
-            betas = [local.beta for local in locals_]
-            self._report_level(number, nodes, locals_)
-            if self.settings.is_over:
-                return None
             nodes, starts, shares = _merged(nodes, betas, shares)
 
     def _node(self, rows: Rows, share: float) -> Problem:
@@ -163,6 +164,7 @@ class _Tree:
             support=int(sum(np.count_nonzero(local.beta) for local in locals_)),
             where=f"{self.where}pass {number}, {len(nodes)} parts",
             certified=False,
+            certificate="blocks",
             round=number - 1,
             kernel_values=self.division.kernel_values,
             parts=len(nodes),

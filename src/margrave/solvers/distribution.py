@@ -20,7 +20,7 @@ from sklearn.base import BaseEstimator
 
 from margrave.partitions import DistributionPreserving as Dealt
 from margrave.problem import Floats, Solution
-from margrave.solvers.base import Settings, refuse_unless
+from margrave.solvers.base import Settings, check_integer, refuse_unless
 from margrave.solvers.parts import Division, Effort
 from margrave.solvers.whole import finish, judge
 from margrave.solvers.working_set import solve_rows
@@ -66,8 +66,8 @@ class DistributionPreserving(BaseEstimator):  # type: ignore[misc]
     ) -> list[Solution]:
         """Solve the problems."""
         refuse_unless("dip", problems)
-        if self.clusters < 1:
-            raise ValueError(f"clusters must be at least 1, got {self.clusters!r}")
+        check_integer("clusters", self.clusters, 1)
+        check_integer("parts", self.parts, 1)
         division = Division(problems, settings, "dip")
         count, n_rows = self.parts, division.data.n_rows
         if count is None:
@@ -84,12 +84,15 @@ class DistributionPreserving(BaseEstimator):  # type: ignore[misc]
         solutions = [replace(one, combine="sum", n_iter=1) for one in found]
         if division.keep(solutions, 1, "parts"):
             return solutions
-        betas = [
-            solve_rows(problem, one.beta, np.flatnonzero(one.beta), settings, 0.5 * settings.tol)[0]
-            for problem, one in zip(problems, solutions, strict=True)
-        ]
+        betas = []
+        for problem, one in zip(problems, solutions, strict=True):
+            rows, tol = np.flatnonzero(one.beta), 0.5 * settings.tol
+            kept = len(rows) and not settings.is_over
+            betas.append(
+                solve_rows(problem, one.beta, rows, settings, tol)[0] if kept else one.beta
+            )
         if self.finish or settings.is_over:
-            return finish(problems, settings, betas, "dip", 2)
+            return finish(problems, settings, betas, "dip", 2, solutions)
         return [
             replace(one, solver="dip", n_iter=2, converged=bool(one.gap <= settings.tol))
             for one in judge(problems, settings, betas)

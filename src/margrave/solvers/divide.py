@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
 from margrave.problem import Floats, Problem, Solution
-from margrave.solvers.base import Settings
+from margrave.solvers.base import Settings, check_integer
 from margrave.solvers.levels import Levels
 from margrave.solvers.parts import SHIFT_INVARIANT, Division
 from margrave.solvers.whole import finish
@@ -102,7 +103,7 @@ class DivideAndConquer(BaseEstimator):  # type: ignore[misc]
         starts: Sequence[Floats] | None = None,
     ) -> list[Solution]:
         """Solve the problems."""
-        self._check()
+        self._check(problems)
         division = Division(problems, settings, "dc")
         betas, done, solutions = starts, 0, None
         if starts is None or self.early:  # a start for the whole is better than what parts make
@@ -117,7 +118,7 @@ class DivideAndConquer(BaseEstimator):  # type: ignore[misc]
             return solutions
         if self.refine and betas is not None and starts is None:
             betas = [_refined(*pair, settings) for pair in zip(problems, betas, strict=True)]
-        return finish(problems, settings, betas, "dc", done)
+        return finish(problems, settings, betas, "dc", done, solutions)
 
     def _levels(self) -> Levels:
         return Levels(
@@ -130,24 +131,29 @@ class DivideAndConquer(BaseEstimator):  # type: ignore[misc]
             tol=self.level_tol,
         )
 
-    def _check(self) -> None:
-        if self.levels is not None and self.levels < 1:
-            raise ValueError(f"levels must be at least 1, got {self.levels!r}")
-        if self.branching < 2:
-            raise ValueError(f"branching must be at least 2, got {self.branching!r}")
-        if self.early is not None and self.early < 0:
-            raise ValueError(f"early must be a level, 0 or more, got {self.early!r}")
+    def _check(self, problems: Sequence[Any]) -> None:
+        for name, least in (("levels", 1), ("branching", 2), ("early", 0), ("sample", 1)):
+            check_integer(name, getattr(self, name), least)
         if self.levels is not None and (self.early or 0) > self.levels:
             raise ValueError(
                 f"early={self.early!r} is a finer level than levels={self.levels!r}, the finest"
             )
-        if not self.level_tol > 0.0:
-            raise ValueError(f"level_tol must be positive, got {self.level_tol!r}")
-        if self.sample is not None and self.sample < 1:
-            raise ValueError(f"sample must be at least 1 row, got {self.sample!r}")
+        if not isinstance(self.level_tol, Real) or not self.level_tol > 0.0:
+            raise ValueError(f"level_tol must be a positive number, got {self.level_tol!r}")
         if self.combine not in COMBINATIONS:
             raise ValueError(
                 f"combine must be one of {', '.join(map(repr, COMBINATIONS))}, got {self.combine!r}"
+            )
+        first = problems[0]
+        if self.combine != "nearest" and getattr(first, "total", 0.0) > 0.0:
+            raise ValueError(
+                f"combine={self.combine!r} has no meaning for a one-class machine, whose parts each"
+                " have a level of their own; use combine='nearest'"
+            )
+        if self.combine == "committee" and first.data.kernel.is_precomputed:
+            raise ValueError(
+                "combine='committee' needs k(x, x) of new rows, which a precomputed kernel matrix"
+                " does not have; use combine='nearest'"
             )
 
 

@@ -24,7 +24,7 @@ from margrave import _core
 from margrave.models import Expansion
 from margrave.partitions import Parts, check_count, resolve_partition
 from margrave.problem import Floats, Problem, Solution
-from margrave.solvers.base import Settings
+from margrave.solvers.base import Settings, check_integer
 from margrave.solvers.parts import Division, Effort
 from margrave.solvers.whole import finish, judge
 
@@ -108,20 +108,18 @@ class MergeTree(BaseEstimator):  # type: ignore[misc]
         if solutions is not None and settings.is_over:
             division.keep(solutions, done, "stopped")
             return solutions
-        return finish(problems, settings, betas, "sodm", done)
+        return finish(problems, settings, betas, "sodm", done, solutions)
 
     def _split(self, division: Division) -> Parts | None:
         """Parts of the first level; None if the rows are too few for any."""
-        if self.levels is not None and self.levels < 1:
-            raise ValueError(f"levels must be at least 1, got {self.levels!r}")
-        if self.branching < 2:
-            raise ValueError(f"branching must be at least 2, got {self.branching!r}")
+        check_integer("levels", self.levels, 1)
+        check_integer("branching", self.branching, 2)
         partition, n_rows = resolve_partition(self.partition), division.data.n_rows
         levels = self.levels
         if levels is None:
             levels = max(1, round(math.log(max(1.0, n_rows / _PART_ROWS), self.branching)))
-        elif self.branching**levels > n_rows:
-            check_count(self.branching**levels, n_rows)
+        elif levels > math.log(n_rows, self.branching):
+            check_count(self.branching ** min(levels, 30), n_rows)
         while levels > 0 and self.branching**levels * _FEWEST_ROWS > n_rows:
             levels -= 1
         if levels == 0:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from margrave.blocks import DualBlock, Local
+from margrave.blocks import DualBlock, Local, precision_for
 from margrave.engines import resolve_engine
 from margrave.partitions import Parts
 from margrave.problem import Data, Floats, JointProblem, Problem, Solution
@@ -81,7 +81,7 @@ class Division:
         order = np.argsort([-sum(len(p.y) for p, _ in part) for part in tasks], kind="stable")
         at_work = min(self.engine.n_workers, len(tasks))
         copies = 2 * size_in_bytes(self.data.X)  # the parts' rows, and packed for the core
-        memory = max(0, self.settings.memory - copies) // at_work
+        memory = max(self.settings.memory // 4, self.settings.memory - copies) // at_work
         threads = max(1, self.settings.threads // at_work)
         pieces = [
             {
@@ -145,6 +145,7 @@ class Division:
             support=len(self.support([solution.beta for solution in solutions])),
             where=f"{where}, {len(parts)} parts",
             certified=False,
+            certificate="blocks",
             round=number,
             kernel_values=self.kernel_values,
             parts=len(parts),
@@ -177,6 +178,7 @@ class _Gathered:
         self.beta, self.scores = np.zeros(problem.shape), np.zeros(problem.shape)
         self.intercept = np.zeros((n_parts, *problem.shape[1:]))
         self.objective = self.dual = 0.0
+        self.definite = True
 
     def task(self, data: Data, rows: Rows, begin: Floats | None) -> Task:
         """The problem on a part of the data, and where it begins."""
@@ -197,23 +199,27 @@ class _Gathered:
         self.scores[rows] = local.scores
         self.beta[rows] = local.beta * (1.0 if self.effort.as_published else weight)
         self.intercept[number] = weight * local.intercept
+        self.definite = self.definite and local.definite
 
     def solution(self, parts: Parts, shift: float, solver: str) -> Solution:
         """All of them as one."""
         scale = max(abs(self.objective), abs(self.dual), float(np.finfo(np.float64).tiny))
         return Solution(
             beta=self.beta,
-            intercept=self.intercept + shift,
+            intercept=self.intercept,
             scores=self.scores,
             objective=self.objective,
             dual=self.dual,
-            gap=(self.objective + self.dual) / scale,
+            gap=(self.objective + self.dual) / scale if self.definite else np.inf,
             converged=False,
             n_iter=0,
-            precision="float32" if self.problem.data.fits_float32 else "float64",
+            precision=precision_for(self.effort.tol, self.problem.data),
             solver=solver,
+            definite=self.definite,
             certificate="blocks",
             parts=parts,
+            level=shift,
+            goal=self.effort.tol,
         )
 
     def _share(self, rows: Rows) -> float:

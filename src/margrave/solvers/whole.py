@@ -4,8 +4,8 @@ Kernels have the working-set solver. A linear machine has Newton's method where 
 or the rows are dense, which costs little for up to some thousand features, and else coordinate
 descent, which is faster on sparse rows unless it stalls. A descent that stalls hands the problem to
 Newton's method, but where the loss has corners first its rows of interest to the working-set
-solver, whose steps see how rows depend on each other; what Newton's method cannot finish goes to the
-working-set solver, unless there are too many rows for it.
+solver, whose steps see how rows depend on each other; what Newton's method cannot finish goes to
+the working-set solver, unless there are too many rows for it.
 """
 
 from __future__ import annotations
@@ -52,15 +52,27 @@ def finish(
     starts: Sequence[Floats] | None,
     solver: str,
     rounds: int,
+    before: list[Solution] | None = None,
 ) -> list[Solution]:
-    """Solve the whole problems from what a strategy has made of them in so many rounds."""
+    """Solve the whole problems from what a strategy has made of them in so many rounds.
+
+    Where the time does not even suffice to look at the starts, the solutions `before` stand.
+    """
     progress = settings.progress
-    if progress.max_iter >= 0:  # the strategy's rounds count
-        progress.max_iter = max(0, progress.max_iter - rounds)
-    return [
-        replace(solution, solver=solver, n_iter=rounds + solution.n_iter)
-        for solution in solve_whole(problems, settings, starts)
+    limit = progress.max_iter
+    if limit >= 0:  # the strategy's rounds count
+        progress.max_iter = max(0, limit - rounds)
+    try:
+        solutions = solve_whole(problems, settings, starts)
+    finally:
+        progress.max_iter = limit
+    unseen = [
+        start.any() and not one.beta.any()
+        for one, start in zip(solutions, starts or [], strict=starts is not None)
     ]
+    if before is not None and any(unseen) and settings.is_over:
+        return before
+    return [replace(one, solver=solver, n_iter=rounds + one.n_iter) for one in solutions]
 
 
 def judge(problems: Sequence[Any], settings: Settings, betas: Sequence[Floats]) -> list[Solution]:
@@ -101,7 +113,7 @@ def _newton(
     solutions = newton_linear(problems, settings, starts)
     for number, (problem, before) in enumerate(zip(problems, solutions, strict=True)):
         small = problem.n_rows <= _POLISHED and not isinstance(problem.data.X, RowBlocks)
-        if before.converged or not small or settings.is_over:
+        if before.converged or not small or settings.is_spent:
             continue
         (after,) = WorkingSet().solve([problem], settings, [before.beta])
         solutions[number] = replace(
@@ -119,7 +131,7 @@ def _descend(
     """Coordinate descent, with help for the problems on which it stalls."""
     solutions = descend_linear(problems, settings, starts, _PATIENCE)
     left = [i for i, solution in enumerate(solutions) if not solution.converged]
-    if not left or settings.is_over:
+    if not left or settings.is_spent:
         return solutions
     workers = min(len(left), settings.threads)
     alone = replace(settings, threads=settings.threads // workers)
@@ -139,7 +151,7 @@ def _helped(problem: Problem, solution: Solution, settings: Settings) -> Solutio
     if problem.data.X.shape[1] > DIRECT and not problem.is_smooth:
         for _ in range(_MOST_HELP):
             rows = _of_interest(problem, solution)
-            if len(rows) > _POLISHED or settings.is_over:
+            if len(rows) > _POLISHED or settings.is_spent:
                 break
             set_size = max(2, min(len(rows), _LARGEST_SET))
             beta, steps = solve_rows(
@@ -149,7 +161,7 @@ def _helped(problem: Problem, solution: Solution, settings: Settings) -> Solutio
             )
             (solution,) = descend_linear([problem], settings, [beta], _PATIENCE)
             rounds, solver = rounds + steps + solution.n_iter, "cd, exact"
-            if solution.converged or settings.is_over:
+            if solution.converged or settings.is_spent:
                 return replace(solution, n_iter=rounds, solver=solver)
     (solution,) = newton_linear([problem], settings, [solution.beta])
     return replace(solution, n_iter=rounds + solution.n_iter, solver=f"{solver}, newton")
