@@ -33,6 +33,7 @@ _FLOOR = 1e-6  # of the tolerance: logistic variables below that share of C are 
 # a start need not be good: a part that crawls is left as it is
 _ROUNDS = 30
 _STEPS_PER_ROW = 20
+_MOST_STEPS_PER_ROW = 100_000  # of what is kept: more is a descent without end
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class DualBlock:
         """Solve the problems to the relative gap `tol`, each from its start.
 
         A start for others is left to be as good as some rounds make it. What is to be kept is
-        `thorough`: without a limit, and certified in double precision. Ends at the `deadline`
+        `thorough`: hardly limited, and certified in double precision. Ends at the `deadline`
         (seconds of ``time.time``).
         """
         rows: dict[tuple[str, float], _core.KernelRows] = {}  # shared by the problems
@@ -133,7 +134,9 @@ class DualBlock:
             left = max(0.0, deadline - time.time())
             status, _ = core.advance(target, 1, 1e18, left)
             rounds, steps, _ = core.work
-            if not thorough:
+            if thorough:
+                crawls = steps > _MOST_STEPS_PER_ROW * n_rows
+            else:
                 crawls = rounds >= _ROUNDS or steps > _STEPS_PER_ROW * n_rows
             if status == "running" and not (crawls or self.cancelled.is_set()):
                 continue
