@@ -80,18 +80,18 @@ class Cascade(BaseEstimator):  # type: ignore[misc]
     ) -> Solution:
         leaves = self._leaves(problem.n_rows, settings.seed)
         tree = _Tree(problem, settings, where)
-        top, done = None, 0
+        top, done, stop = None, 0, settings.is_over
         if start is not None:
             (top,) = judge([problem], settings, [start])
-        while not settings.is_over and (top is None or top.gap > settings.tol):
+        while not stop and (top is None or top.gap > settings.tol):
             if self.passes is not None and done >= self.passes:
                 break
             before, done = top, done + 1
             (top,) = judge([problem], settings, [tree.climb(leaves, top, done)])
-            tree.report(top, done)
+            stop = tree.report(top, done) or settings.is_over
             if before is not None and top.dual >= before.dual - 1e-13 * abs(before.dual):
                 break  # nothing moves any more, and the whole has to say why
-        if top is None or (self.passes is None and top.gap > settings.tol and not settings.is_over):
+        if top is None or (self.passes is None and top.gap > settings.tol and not stop):
             best = None if top is None else [top.beta]
             return finish([problem], settings, best, "cascade", done)[0]
         return replace(top, solver="cascade", n_iter=done, converged=bool(top.gap <= settings.tol))
@@ -170,9 +170,9 @@ class _Tree:
             parts=len(nodes),
         )
 
-    def report(self, top: Solution, number: int) -> None:
-        """Tell the figures of the whole problem."""
-        self.settings.progress.report(
+    def report(self, top: Solution, number: int) -> bool:
+        """Tell the figures of the whole problem; True if it is to stop."""
+        return self.settings.progress.report(
             objective=top.objective,
             dual=top.dual,
             gap=top.gap,
