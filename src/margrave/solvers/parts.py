@@ -80,8 +80,9 @@ class Division:
         # the longest first: nobody waits for it
         order = np.argsort([-sum(len(p.y) for p, _ in part) for part in tasks], kind="stable")
         at_work = min(self.engine.n_workers, len(tasks))
+        # half: memory that one part has freed is not at once there for the next
         copies = 2 * size_in_bytes(self.data.X)  # the parts' rows, and packed for the core
-        memory = max(self.settings.memory // 4, self.settings.memory - copies) // at_work
+        memory = max(self.settings.memory // 4, self.settings.memory // 2 - copies) // at_work
         threads = max(1, self.settings.threads // at_work)
         pieces = [
             {
