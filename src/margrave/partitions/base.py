@@ -1,0 +1,129 @@
+"""What a split is: parts of rows, where they are, and which part a row is nearest to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from margrave.problem import Data
+
+Rows = NDArray[np.int64]
+
+_TILE = 1 << 17  # distances at a time
+
+
+class Places(Protocol):
+    """Where parts are: distances from rows, up to a number that is the same for all parts."""
+
+    @property
+    def width(self) -> int:
+        """Numbers that the distances of one row take to compute."""
+        ...
+
+    @property
+    def is_python(self) -> bool:
+        """Whether they are computed by a Python function, which holds the interpreter's lock."""
+        ...
+
+    def distances(self, X: Any) -> NDArray[Any]:
+        """Distances of some rows, one column per part."""
+        ...
+
+    def keep(self, parts: Rows) -> Places:
+        """Leave out all but these parts."""
+        ...
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A split of rows.
+
+    Parameters
+    ----------
+    label : int64 array
+        Part of each row; every part has a row.
+    places : Places or None
+        Where new rows belong; None if every part is like the whole.
+
+    Examples
+    --------
+    >>> parts = Parts(np.array([0, 1, 0]))
+    >>> parts.sizes.tolist(), [rows.tolist() for rows in parts.rows]
+    ([2, 1], [[0, 2], [1]])
+    """
+
+    label: Rows
+    places: Places | None = None
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    @cached_property
+    def sizes(self) -> Rows:
+        """Number of rows in each part."""
+        return np.bincount(self.label)
+
+    @cached_property
+    def rows(self) -> list[Rows]:
+        """Rows of each part, in ascending order."""
+        order = np.argsort(self.label, kind="stable")
+        return np.split(order, np.cumsum(self.sizes)[:-1])
+
+    def assign(self, X: Any, threads: int = 1) -> Rows:
+        """Part of each of some new rows: the nearest."""
+        if self.places is None:
+            raise ValueError("these parts have no place: each is like the whole")
+        return nearest(self.places, X, threads)
+
+
+class Partition(Protocol):
+    """A way to split rows."""
+
+    def split(
+        self,
+        data: Data,
+        k: int,
+        seed: int,
+        among: Rows | None = None,
+        y: Any = None,
+        threads: int = 1,
+    ) -> Parts:
+        """Split the rows into `k` parts or, where some would be empty, fewer.
+
+        Centres come from the rows `among`; `y` tells classes apart.
+        """
+        ...
+
+
+def check_count(k: int, n_rows: int) -> None:
+    """Raise for a number of parts that rows cannot fill."""
+    if not 1 <= k <= n_rows:
+        raise ValueError(f"{n_rows} rows cannot be split into {k} parts")
+
+
+def nearest(places: Places, X: Any, threads: int = 1) -> Rows:
+    """Nearest part of every row; of equals the first."""
+    found = by_tiles(places, X, lambda D, first: D.argmin(axis=1), threads)
+    return found.astype(np.int64)
+
+
+def by_tiles(
+    places: Places,
+    X: Any,
+    use: Callable[[NDArray[Any], int], NDArray[Any]],
+    threads: int = 1,
+) -> NDArray[Any]:
+    """Use the distances of some thousand rows at a time; `use` gets them and the first row."""
+    step = max(1, _TILE // max(1, places.width))
+    with ThreadPoolExecutor(1 if places.is_python else threads) as pool:
+        tiles = pool.map(
+            lambda first: use(places.distances(X[first : first + step]), first),
+            range(0, X.shape[0], step),
+        )
+        return np.concatenate(list(tiles))

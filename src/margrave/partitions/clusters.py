@@ -1,0 +1,270 @@
+"""Parts of rows near each other, which know the part of a new row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from margrave.kernels import Kernel
+from margrave.partitions.base import Parts, Places, Rows, by_tiles, check_count, nearest
+from margrave.problem import Data
+
+Floats = NDArray[np.float64]
+
+_ROOM = 1.3  # of a balanced part, in mean sizes
+_CENTRED = ("rbf", "laplacian", "linear")  # kernels for which means of rows are good centres
+
+
+@dataclass(frozen=True)
+class KMeans:
+    """Rows around centres in input space, by Lloyd's iteration on a sample.
+
+    Parameters
+    ----------
+    balanced : bool
+        Whether parts have room for no more than 1.3 times their mean size.
+    sample : int
+        Rows that place the centres.
+    rounds : int
+        Of Lloyd's iteration.
+    """
+
+    balanced: bool = False
+    sample: int = 10_000
+    rounds: int = 8
+
+    def split(
+        self,
+        data: Data,
+        k: int,
+        seed: int,
+        among: Rows | None = None,
+        y: Any = None,
+        threads: int = 1,
+    ) -> Parts:
+        """Place the centres and assign every row."""
+        check_count(k, data.n_rows)
+        if data.kernel.is_precomputed:
+            raise ValueError(
+                "a precomputed kernel has no rows whose means could be centres:"
+                " use partition='kernel_kmeans'"
+            )
+        X, rng = data.X, np.random.default_rng(seed)
+        sample = X[draw(rng, data.n_rows, self.sample, k, among)]
+        chosen = np.sort(rng.choice(sample.shape[0], k, replace=False))
+        dtype = np.float64 if _is_far(sample) else X.dtype
+        places = Centres(_dense(sample[chosen]).astype(dtype))
+        for _ in range(self.rounds):
+            label = nearest(places, sample, threads)
+            means = _means(label, k, sample)
+            places = Centres(np.where(np.isnan(means), places.points, means).astype(dtype))
+        return settle(places, X, k, self.balanced, threads)
+
+
+@dataclass(frozen=True)
+class Centres:
+    """Places in input space."""
+
+    points: NDArray[Any]
+    is_python = False
+
+    @property
+    def width(self) -> int:
+        """Numbers that the distances of one row take to compute."""
+        return len(self.points)
+
+    @cached_property
+    def half_squares(self) -> NDArray[Any]:
+        """1/2 |centre|^2."""
+        squares: NDArray[Any] = 0.5 * (self.points**2).sum(axis=1)
+        return squares
+
+    def distances(self, X: Any) -> NDArray[Any]:
+        """1/2 |centre|^2 - x'centre, which differs from half the squared distance by |x|^2 / 2."""
+        # the core's own products: those of NumPy leave their threads spinning beside ours
+        found: NDArray[Any] = self.half_squares - Kernel("linear").values(X, self.points)
+        return found
+
+    def keep(self, parts: Rows) -> Centres:
+        """Leave out all but these parts."""
+        return Centres(self.points[parts])
+
+
+@dataclass(frozen=True)
+class KernelKMeans:
+    """Rows around centres in the kernel's feature space, in two steps: a sample, then all rows.
+
+        D(i, c) = K_ii - (2 / |M_c|) sum_{j in M_c} K_ij + (1 / |M_c|^2) sum_{j, l in M_c} K_jl
+
+    Parameters
+    ----------
+    balanced : bool
+        Whether parts have room for no more than 1.3 times their mean size.
+    sample : int
+        Rows M that place the centres.
+    rounds : int
+        At most, on the sample.
+    """
+
+    balanced: bool = False
+    sample: int = 1000
+    rounds: int = 30
+
+    def split(
+        self,
+        data: Data,
+        k: int,
+        seed: int,
+        among: Rows | None = None,
+        y: Any = None,
+        threads: int = 1,
+    ) -> Parts:
+        """Cluster the sample and assign every row."""
+        check_count(k, data.n_rows)
+        rng = np.random.default_rng(seed)
+        rows = draw(rng, data.n_rows, self.sample, k, among)
+        points = rows if data.kernel.is_precomputed else data.X[rows]
+        K = data.kernel.values(data.X[rows], points)
+        label = rng.permutation(np.arange(len(rows)) % k)
+        for _ in range(self.rounds):
+            places = KernelCentres.of(data.kernel, points, K, label, k)
+            found = places.from_values(K).argmin(axis=1)
+            for empty in np.setdiff1d(np.arange(k), found):  # a new start with one row
+                sizes = np.bincount(found, minlength=k)
+                found[rng.choice(np.flatnonzero(sizes[found] > 1))] = empty
+            if np.array_equal(found, label):
+                break
+            label = found
+        places = KernelCentres.of(data.kernel, points, K, label, k)
+        return settle(places, data.X, k, self.balanced, threads)
+
+
+@dataclass(frozen=True)
+class KernelCentres:
+    """Places in the kernel's feature space: means of the sampled rows of a part."""
+
+    kernel: Kernel
+    points: Any  # rows; of a precomputed kernel their numbers
+    shares: Floats  # of each sampled row in each mean
+    half_squares: Floats  # 1/2 |mean|^2
+
+    @property
+    def width(self) -> int:
+        """Numbers that the distances of one row take to compute."""
+        return int(max(self.shares.shape))
+
+    @property
+    def is_python(self) -> bool:
+        """Whether they are computed by a Python function, which holds the interpreter's lock."""
+        return self.kernel.is_callable
+
+    @classmethod
+    def of(cls, kernel: Kernel, points: Any, K: Floats, label: Rows, k: int) -> KernelCentres:
+        """Means of labelled rows with the kernel matrix K."""
+        shares = np.zeros((len(label), k))
+        shares[np.arange(len(label)), label] = 1.0 / np.bincount(label, minlength=k)[label]
+        half_squares = 0.5 * np.einsum("ic,ic->c", shares, K @ shares)
+        return cls(kernel, points, shares, half_squares)
+
+    def from_values(self, K: Floats) -> Floats:
+        """Distances from kernel values with the sampled rows."""
+        found: Floats = self.half_squares - K @ self.shares
+        return found
+
+    def distances(self, X: Any) -> Floats:
+        """Half the squared distances, without K_ii / 2."""
+        return self.from_values(self.kernel.values(X, self.points))
+
+    def keep(self, parts: Rows) -> KernelCentres:
+        """Leave out all but these parts."""
+        shares = self.shares[:, parts]
+        return KernelCentres(self.kernel, self.points, shares, self.half_squares[parts])
+
+
+def settle(places: Places, X: Any, k: int, balanced: bool, threads: int) -> Parts:
+    """Parts of all rows, without empty ones."""
+    label = level(places, X, k, threads) if balanced else nearest(places, X, threads)
+    used, label = np.unique(label, return_inverse=True)
+    return Parts(label.astype(np.int64), places.keep(used))
+
+
+def level(places: Places, X: Any, k: int, threads: int = 1) -> Rows:
+    """Nearest part with room: as if rows chose one after the other, the most decided first.
+
+    Rows choose all at once; a part that is chosen too often sends the least decided away and takes
+    none of these ranks any more. That ends where choosing in turn does, since all parts prefer in
+    the same order.
+    """
+    n = X.shape[0]
+
+    def look(D: NDArray[Any], first: int) -> NDArray[Any]:
+        two = np.partition(D, 1, axis=1)[:, :2] if k > 1 else np.repeat(D, 2, axis=1)
+        return np.stack([D.argmin(axis=1), two[:, 1] - two[:, 0]], axis=1)
+
+    found = by_tiles(places, X, look, threads)
+    label = found[:, 0].astype(np.int64)
+    rank = np.empty(n, dtype=np.int64)
+    rank[np.argsort(-found[:, 1], kind="stable")] = np.arange(n)
+    room = int(np.ceil(_ROOM * n / k))
+    closed = np.full(k, n)  # rank from which on a part takes nobody
+    while True:
+        full = np.flatnonzero(np.bincount(label, minlength=k) > room)
+        if len(full) == 0:
+            return label
+        away = []
+        for part in full:
+            members = np.flatnonzero(label == part)
+            members = members[np.argsort(rank[members])]
+            closed[part] = rank[members[room]]
+            away.append(members[room:])
+        rows = np.concatenate(away)
+
+        def choose(D: NDArray[Any], first: int, ranks: Rows = rank[rows]) -> NDArray[Any]:
+            barred = ranks[first : first + len(D), None] >= closed
+            found: NDArray[Any] = np.where(barred, np.inf, D).argmin(axis=1)
+            return found
+
+        label[rows] = by_tiles(places, X[rows], choose, threads)
+
+
+def draw(
+    rng: np.random.Generator, n_rows: int, size: int, k: int, among: Rows | None = None
+) -> Rows:
+    """A sample of rows, all of them if there are few, from `among` if that can fill `k` parts."""
+    pool = np.arange(n_rows) if among is None or len(among) < 4 * k else among
+    size = min(len(pool), max(size, k))
+    return pool[np.sort(rng.choice(len(pool), size, replace=False))]
+
+
+def clustering(kernel: Kernel, sample: int | None = None) -> KMeans | KernelKMeans:
+    """Clusters that fit the kernel: in input space where near rows are alike, else in its own."""
+    kind = KMeans if kernel.name in _CENTRED else KernelKMeans
+    return kind() if sample is None else kind(sample=sample)
+
+
+def _is_far(X: Any) -> bool:
+    """Whether rows are so far from zero that single precision cannot tell them apart."""
+    mean = np.asarray(X.mean(axis=0, dtype=np.float64)).ravel()
+    values = (X.data if sparse.issparse(X) else X).astype(np.float64)
+    square = float(mean @ mean)
+    spread = float((values**2).sum()) / X.shape[0] - square
+    return bool(square > 1e3 * spread)
+
+
+def _dense(X: Any) -> NDArray[Any]:
+    return np.asarray(X.todense() if sparse.issparse(X) else X)
+
+
+def _means(label: Rows, k: int, X: Any) -> NDArray[Any]:
+    """Mean row of each label; NaN where there is none."""
+    members = sparse.csr_array(
+        (np.ones(len(label), dtype=X.dtype), (label, np.arange(len(label)))), shape=(k, len(label))
+    )
+    with np.errstate(invalid="ignore"):
+        means: NDArray[Any] = _dense(members @ X) / np.bincount(label, minlength=k)[:, None]
+        return means

@@ -1,0 +1,166 @@
+"""Parts that are like the whole: equal sizes, and equal shares of what is told apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from margrave import _core
+from margrave.kernels import core_rows
+from margrave.partitions.base import Parts, Rows, check_count
+from margrave.partitions.clusters import clustering
+from margrave.problem import Data
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Random:
+    """Equal parts at random."""
+
+    def split(
+        self,
+        data: Data,
+        k: int,
+        seed: int,
+        among: Rows | None = None,
+        y: Any = None,
+        threads: int = 1,
+    ) -> Parts:
+        """Deal the rows out."""
+        check_count(k, data.n_rows)
+        return deal(np.zeros(data.n_rows, dtype=np.int64), k, seed)
+
+
+@dataclass(frozen=True)
+class Stratified:
+    """Equal parts with equal shares of every stratum: the rows nearest to the same landmark.
+
+    Landmarks are the rows at which the determinant of their kernel matrix grows most, one by one
+    (`pivots`); there are fewer where the kernel matrix has a lower rank.
+
+    Parameters
+    ----------
+    landmarks : int
+    """
+
+    landmarks: int = 32
+
+    def split(
+        self,
+        data: Data,
+        k: int,
+        seed: int,
+        among: Rows | None = None,
+        y: Any = None,
+        threads: int = 1,
+    ) -> Parts:
+        """Find landmarks and strata and deal out the rows of each stratum."""
+        check_count(k, data.n_rows)
+        marks, _ = pivots(data, min(self.landmarks, data.n_rows), threads)
+        squares = diagonal(data)
+        apart, stratum = np.full(data.n_rows, np.inf), np.zeros(data.n_rows, dtype=np.int64)
+        for number, mark in enumerate(marks):
+            # k(x, x) is the same for every landmark
+            distance = squares[mark] - 2.0 * column(data, int(mark), threads)
+            stratum[distance < apart] = number
+            apart = np.minimum(apart, distance)
+        return deal(stratum, k, seed)
+
+
+@dataclass(frozen=True)
+class DistributionPreserving:
+    """Equal parts with equal shares of every cluster of every class.
+
+    Parameters
+    ----------
+    clusters : int
+        Of each class.
+    """
+
+    clusters: int = 8
+
+    def split(
+        self,
+        data: Data,
+        k: int,
+        seed: int,
+        among: Rows | None = None,
+        y: Any = None,
+        threads: int = 1,
+    ) -> Parts:
+        """Find the clusters of each class and deal out the rows of each cluster."""
+        check_count(k, data.n_rows)
+        stratum = np.zeros(data.n_rows, dtype=np.int64)
+        classes = [np.arange(data.n_rows)] if y is None else _groups(y)
+        for number, rows in enumerate(classes):
+            own = data.restrict(rows)
+            clusters = clustering(data.kernel).split(
+                own, min(self.clusters, len(rows)), seed, threads=threads
+            )
+            stratum[rows] = number * self.clusters + clusters.label
+        return deal(stratum, k, seed)
+
+
+def deal(stratum: Rows, k: int, seed: int) -> Parts:
+    """Shuffle every stratum and deal it round the parts, the next going on where it ended."""
+    order = np.random.default_rng(seed).permutation(len(stratum))
+    order = order[np.argsort(stratum[order], kind="stable")]
+    label = np.empty(len(stratum), dtype=np.int64)
+    label[order] = np.arange(len(stratum)) % k
+    return Parts(label)
+
+
+def pivots(data: Data, count: int, threads: int = 1) -> tuple[Rows, Floats]:
+    """Pivoted Cholesky: rows that explain the kernel matrix best, and the factor L, L L' ~ K.
+
+        D = diag K;   j = row 0, then argmax D;   l = (K[:, j] - L L[j]') / sqrt(D_j);   D -= l^2
+
+    The determinant of the chosen rows' kernel matrix is the product of the D_j. Ends early when
+    nothing is left to explain.
+    """
+    left = diagonal(data)
+    least = 1e-10 * float(left.max())
+    L = np.zeros((data.n_rows, count))
+    chosen: list[int] = []
+    while len(chosen) < count:
+        pivot = int(left.argmax()) if chosen else 0
+        if left[pivot] <= least:
+            pivot = int(left.argmax())
+            if left[pivot] <= least:
+                break
+        s = len(chosen)
+        l_new = column(data, pivot, threads) - L[:, :s] @ L[pivot, :s]
+        L[:, s] = l_new / np.sqrt(left[pivot])
+        left = np.maximum(left - L[:, s] ** 2, 0.0)
+        left[pivot] = 0.0
+        chosen.append(pivot)
+    return np.array(chosen, dtype=np.int64), L[:, : len(chosen)]
+
+
+def column(data: Data, row: int, threads: int = 1) -> Floats:
+    """Kernel values of all rows with one."""
+    if data.kernel.is_precomputed:
+        return np.asarray(data.X[:, row], dtype=np.float64)
+    point = data.X[row : row + 1]
+    if data.kernel.is_callable:
+        return data.kernel.evaluate(data.X, point)[:, 0]
+    one = np.ones((1, 1))
+    return _core.scores(
+        data.kernel.core(), core_rows(data.X), core_rows(point), one, "float64", threads
+    )[:, 0]
+
+
+def diagonal(data: Data) -> Floats:
+    """k(x, x) of every row."""
+    if data.kernel.is_precomputed:
+        return np.diagonal(data.X).astype(np.float64)
+    return data.kernel.diagonal(data.X)
+
+
+def _groups(y: Any) -> list[Rows]:
+    """Rows of each value of y."""
+    return Parts(np.unique(y, return_inverse=True)[1].astype(np.int64)).rows
