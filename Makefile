@@ -37,6 +37,7 @@ bench: $(VENV)/installed-bench
 
 papers: $(VENV)/installed-bench
 	$(BIN)/python -m benchmarks.papers.dcsvm
+	$(BIN)/python -m benchmarks.papers.pbm
 	$(BIN)/python -m benchmarks.papers.sodm
 	$(BIN)/python -m benchmarks.papers.report
 

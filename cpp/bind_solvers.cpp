@@ -316,7 +316,12 @@ void bind_solvers(nb::module_& m) {
         .def("diagonal", &PyKernelRows::diagonal, nb::arg("points"), "Kernel values of these rows with themselves.")
         .def_prop_ro("cached_bytes", [](const PyKernelRows& k) { return k.store.cached_bytes(); });
     nb::class_<Surroundings>(m, "Surroundings", "What the rest of a larger problem does to the rows of one part of it.")
-        .def(nb::init<>());
+        .def(nb::init<>())
+        .def("__init__", [](Surroundings* s, const Doubles& shift, const Doubles& scores, double dual, double gap, double bound) {
+            check_length(std::int64_t(shift.size()), {scores.size()});
+            new (s) Surroundings{copied(shift), copied(scores), dual, gap, bound}; },
+            nb::arg("shift"), nb::arg("scores"), nb::arg("dual"), nb::arg("gap"), nb::arg("bound"),
+            "Scores from outside and in all; the other rows' part of the dual and of the gap; the objective of the zero machine.");
     descent_class<PyWorkingSet>(m, "WorkingSet", "The working-set solver for one problem.")
         .def(nb::init<PyKernelRows&, std::vector<int>, const PyLoss&, bool, double, double, const Doubles&, const Doubles&, const std::optional<Doubles>&,
                       const Surroundings&, int>(),

@@ -17,3 +17,30 @@ def one_blas_thread():
 @pytest.fixture
 def rng():
     return np.random.default_rng(20260501)
+
+
+@pytest.fixture(scope="session")
+def dask_client():
+    """Two workers of one thread each, processes of their own."""
+    distributed = pytest.importorskip("distributed", reason="needs the extra dask")
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0"
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.fixture
+def engine_of(request):
+    """An engine by name: what a user would pass."""
+
+    def find(name):
+        if name == "dask":
+            return request.getfixturevalue("dask_client")
+        if name == "mpi":
+            pytest.importorskip("mpi4py.MPI", reason="needs the extra mpi")
+        return name
+
+    return find

@@ -59,7 +59,7 @@ FITS = [
     ("unknown intercept", {"intercept": "yes"}, (X, Y), ValueError, "'intercept' parameter.*'yes'"),
     ("unknown scheme", {"multi_class": "ecoc"}, (X, Y), ValueError, "'multi_class'.*'ecoc'"),
     ("unknown solver", {"solver": "magic"}, (X, Y), ValueError, "'solver' parameter.*'magic'"),
-    ("unknown engine", {"engine": "abacus"}, (X, Y), ValueError, "'engine' parameter.*'abacus'"),
+    ("unknown engine", {"engine": "abacus"}, (X, Y), ValueError, "unknown engine 'abacus'"),
     ("tol = 0", {"tol": 0.0}, (X, Y), ValueError, "'tol' parameter.*0.0"),
     ("max_iter < -1", {"max_iter": -2}, (X, Y), ValueError, "'max_iter' parameter.*-2"),
     ("time_limit = 0", {"time_limit": 0.0}, (X, Y), ValueError, "'time_limit' parameter.*0.0"),

@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 from benchmarks.adapters import is_installed
-from benchmarks.papers import common, dcsvm, published, report, sodm, worker
+from benchmarks.papers import common, dcsvm, pbm, published, report, sodm, worker
 from benchmarks.papers.worker import Task
 
-PAPERS = {"dcsvm": dcsvm.PAPER, "sodm": sodm.PAPER}
+PAPERS = {"dcsvm": dcsvm.PAPER, "pbm": pbm.PAPER, "sodm": sodm.PAPER}
 SETS = [(paper.name, name) for paper in PAPERS.values() for name in paper.datasets]
 NUMBERS = {
     ("dcsvm", "table2"): published.DCSVM_TABLE_2,
+    ("pbm", "table2"): published.PBM_TABLE_2,
     ("sodm", "table2"): published.SODM_TABLE_2,
     ("sodm", "table3"): published.SODM_TABLE_3,
     ("sodm", "table4"): published.SODM_TABLE_4,
@@ -31,7 +32,7 @@ def no_data_folder(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # every table has one of these data sets
-MEASURED = {"dcsvm": ["ijcnn1"], "sodm": ["ijcnn1", "covtype"]}
+MEASURED = {"dcsvm": ["ijcnn1"], "pbm": ["covtype"], "sodm": ["ijcnn1", "covtype"]}
 
 
 @pytest.fixture(scope="module")

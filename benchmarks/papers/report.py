@@ -1,4 +1,4 @@
-"""The tables and pictures of docs/papers/dcsvm.md and docs/papers/sodm.md, from result files.
+"""The tables and pictures of docs/papers, from result files.
 
     python -m benchmarks.papers.report [FOLDER]
 
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.papers import dcsvm, published, sodm
+from benchmarks.papers import dcsvm, pbm, published, sodm
 from benchmarks.papers.common import (
     FOLDER,
     ROOT,
@@ -66,11 +66,23 @@ def dcsvm_results(folder: Path = FOLDER) -> str:
     for name, dataset in dcsvm.DATASETS.items():
         rows = f"{published.DCSVM_ROWS[name]:,}"
         parts.append(f"### {dataset.title}\n\n{_rows(table_2.get(name))} (the paper: {rows}).")
-        parts.append(_table_2(table_2.get(name), published.DCSVM_TABLE_2[name]))
+        parts.append(
+            _table_2(dcsvm.PAPER, dcsvm.TABLE_2, table_2.get(name), published.DCSVM_TABLE_2[name])
+        )
     parts += ["## Table 6: clusters against random parts", _table_6(table_2, table_6)]
     parts += _figure("dcsvm.png", table_2)
     parts += _end(dcsvm.PAPER, [*table_2.values(), *table_6.values()])
     return "\n\n".join(parts)
+
+
+def pbm_results(folder: Path = FOLDER) -> str:
+    found = read(pbm.PAPER, pbm.TABLE_2, folder)
+    parts = ["## Table 2"]
+    for name, dataset in pbm.DATASETS.items():
+        parts.append(f"### {dataset.title}\n\n{_rows(found.get(name))}.")
+        numbers = published.PBM_TABLE_2[name]
+        parts.append(_table_2(pbm.PAPER, pbm.TABLE_2, found.get(name), numbers))
+    return "\n\n".join([*parts, *_end(pbm.PAPER, list(found.values()))])
 
 
 def sodm_results(folder: Path = FOLDER) -> str:
@@ -123,18 +135,21 @@ def _ratio(slow: Entry | None, fast: Entry | None) -> str:
 
 
 def _table_2(
-    results: Results | None, numbers: Mapping[str, tuple[float | None, float | None]]
+    paper: Paper,
+    table: Table,
+    results: Results | None,
+    numbers: Mapping[str, tuple[float | None, float | None]],
 ) -> str:
     head = ["method", "seconds", "accuracy (%)", "paper: seconds", "paper: accuracy (%)"]
     head += ["scores (seconds)", "gap", "support vectors", "kernel values"]
     rows = []
-    for method in dcsvm.TABLE_2.methods:
+    for method in table.methods:
         entry = results["methods"].get(method) if results else None
         found = last(entry) or {}
         seconds, accuracy = numbers.get(method, (None, None))
         rows.append(
             [
-                dcsvm.METHODS[method].title,
+                paper.methods[method].title,
                 _seconds(entry),
                 _accuracy(entry),
                 _number(seconds, ",g"),
@@ -302,7 +317,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--output", type=Path, default=DOCS, help="default: docs/papers")
     options = parser.parse_args(arguments)
     options.output.mkdir(parents=True, exist_ok=True)
-    pages = {"dcsvm.md": dcsvm_results(options.folder), "sodm.md": sodm_results(options.folder)}
+    pages = {
+        "dcsvm.md": dcsvm_results(options.folder),
+        "pbm.md": pbm_results(options.folder),
+        "sodm.md": sodm_results(options.folder),
+    }
     for name, text in pages.items():
         (options.output / name).write_text(placed((DOCS / name).read_text(), text))
     found = read(dcsvm.PAPER, dcsvm.TABLE_2, options.folder)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from margrave import _core
+from margrave.rows import RemoteRows
 
 # name -> the parameters that the kernel reads, straight from the compiled table
 KERNELS: dict[str, tuple[str, ...]] = {"precomputed": (), **_core.KERNELS}
@@ -163,7 +164,11 @@ def resolve_kernel(
     if callable(kernel) or "gamma" not in KERNELS.get(kernel, ("gamma",)):
         number = 1.0  # not read by this kernel
     elif gamma == "scale":
-        variance = weighted_variance(X, sample_weight)
+        variance = (
+            _remote_variance(X, sample_weight)
+            if isinstance(X, RemoteRows)
+            else weighted_variance(X, sample_weight)
+        )
         number = 1.0 / (X.shape[1] * variance) if variance > 0.0 else 1.0
         if not 0.0 < number < math.inf:
             raise ValueError(
@@ -196,6 +201,18 @@ def weighted_variance(X: Any, weight: NDArray[np.float64] | None = None) -> floa
     if sparse.issparse(X):
         spread += (total - float(rows @ np.diff(X.indptr))) * mean**2
     return float(spread / total)
+
+
+def _remote_variance(X: RemoteRows, weight: NDArray[np.float64] | None) -> float:
+    """The same from the sums and squares of each row, which came with the rows' places."""
+    sums = np.concatenate([facts["sums"] for facts in X.facts])
+    squares = np.concatenate([facts["squares"] for facts in X.facts])
+    rows = np.ones(len(sums)) if weight is None else weight
+    total = X.shape[1] * math.fsum(rows)
+    if not total > 0.0:
+        return 0.0
+    mean = math.fsum(rows * sums) / total
+    return max(0.0, math.fsum(rows * squares) / total - mean**2)
 
 
 def _entries(X: Any, weight: NDArray[np.float64]) -> Iterator[tuple[Any, Any]]:

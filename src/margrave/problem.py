@@ -21,6 +21,7 @@ from scipy import sparse
 from margrave import _core
 from margrave.kernels import Kernel, core_rows
 from margrave.losses import JOINT_LOSSES, Loss
+from margrave.rows import RemoteRows
 
 Floats = NDArray[np.float64]
 
@@ -28,6 +29,11 @@ Floats = NDArray[np.float64]
 _LARGEST_FLOAT32 = 1e15
 # rows at a time of a joint problem: a step costs as much as their number times the classes
 _LARGEST_JOINT_SET = 1024
+
+
+def loaded(X: Any) -> Any:
+    """Rows as an array, wherever they are."""
+    return X.load() if isinstance(X, RemoteRows) else X
 
 
 @dataclass(frozen=True)
@@ -65,10 +71,13 @@ class Data:
     @cached_property
     def fits_float32(self) -> bool:
         """Whether single-precision tiles can hold these rows without overflow."""
-        values = self.X.data if sparse.issparse(self.X) else self.X
-        if values.size == 0:
-            return True
-        largest = max(float(values.max()), -float(values.min()))
+        if isinstance(self.X, RemoteRows):
+            largest = max(float(facts["largest"]) for facts in self.X.facts)
+        else:
+            values = self.X.data if sparse.issparse(self.X) else self.X
+            if values.size == 0:
+                return True
+            largest = max(float(values.max()), -float(values.min()))
         if largest >= _LARGEST_FLOAT32 or not self.is_native:
             return largest < _LARGEST_FLOAT32
         return self.kernel.bound(largest, int(self.X.shape[1])) < _LARGEST_FLOAT32**2
@@ -108,8 +117,9 @@ class Data:
     def mean_diagonal(self) -> float:
         """Mean of k(x, x) over some rows."""
         some = np.linspace(0, self.n_rows - 1, min(self.n_rows, 50)).astype(np.int64)
-        rows = self.kernel_rows("float64", 0, 1 << 20, 1, cache=False)
-        return float(rows.diagonal(some).mean())
+        if self.kernel.is_precomputed:
+            return float(np.mean(self.X[some, some]))
+        return float(self.kernel.diagonal(loaded(self.X[some])).mean())
 
     def _fetch(self) -> Callable[[NDArray[np.int64], NDArray[np.int64]], Floats]:
         return lambda queries, points: self.kernel.evaluate(self.X[queries], self.X[points])
@@ -238,6 +248,19 @@ class Problem:
             gap += 0.5 * (b - total) ** 2
         nothing = 1e-15 * float(core.value(self.y, self.C, np.zeros(self.n_rows)).sum())
         return primal, dual, gap if max(abs(primal), abs(dual)) > nothing else 0.0
+
+    def feasible(self, beta: Floats) -> Floats:
+        """Point of the box near beta; with a free intercept its sum is zero.
+
+        The heavier side (positive or negative) is scaled down by their ratio, which never leaves
+        the box since the box contains zero.
+        """
+        beta = np.clip(beta, *self.loss.core().box(self.y, self.C))
+        if self.intercept == "free" and self.total == 0.0:
+            plus, minus = beta[beta > 0].sum(), -beta[beta < 0].sum()
+            ratio = min(plus, minus) / max(plus, minus) if max(plus, minus) > 0 else 1.0
+            beta[beta > 0 if plus > minus else beta < 0] *= ratio
+        return beta
 
     def core(
         self,

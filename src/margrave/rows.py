@@ -1,20 +1,25 @@
-"""Rows that do not fit into memory: a sequence of blocks, read as often as needed.
+"""Rows that do not fit into memory, and rows that live elsewhere.
 
-A linear machine needs no more of its rows than passes over them, so that they may come one block at
-a time. (A memory-mapped array needs nothing of this: pass it as it is.)
+`RowBlocks` is a sequence of blocks, read as often as needed: a linear machine needs no more of its
+rows than passes over them, so that they may come one block at a time. (A memory-mapped array needs
+nothing of this: pass it as it is.) `RemoteRows` knows where each row is; engines bring rows to the
+block that needs them.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 Block = Any  # ndarray or CSR of shape (rows, n_features)
+Places = NDArray[np.int64]
 Source = Block | str | PathLike[str] | Callable[[], Block]
 
 
@@ -107,3 +112,144 @@ def is_mapped(X: Any) -> bool:
 def size_in_bytes(X: Any) -> int:
     """Bytes of an array, or of the stored entries of sparse rows."""
     return int(X.data.nbytes + X.indices.nbytes if sparse.issparse(X) else X.nbytes)
+
+
+class Piece(ABC):
+    """A stretch of rows in one place: what is known of them without going there."""
+
+    def __init__(
+        self, shape: tuple[int, int], dtype: np.dtype[Any], is_sparse: bool, nbytes: int
+    ) -> None:
+        self.shape, self.dtype, self.is_sparse, self.nbytes = shape, dtype, is_sparse, nbytes
+
+    @abstractmethod
+    def take(self, places: Places) -> Block:
+        """Bring some of the rows here, in this order."""
+
+
+class LocalPiece(Piece):
+    """Rows of an array, or of a CSR matrix, of this process."""
+
+    def __init__(self, rows: Block) -> None:
+        super().__init__(*outline(rows))
+        self.rows = rows
+
+    def take(self, places: Places) -> Block:
+        """Copy some of the rows."""
+        return self.rows[places]
+
+
+class RemoteRows:
+    """Rows that live in pieces elsewhere, and where each of them is.
+
+    Some of the rows are again `RemoteRows`: nothing moves before a block is built of them.
+
+    Parameters
+    ----------
+    pieces : list of Piece
+    piece, place : int64 arrays of shape (n,)
+        Piece that each row is in, and its number there.
+    facts : list
+        What else is known of each piece.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.arange(10.0).reshape(5, 2)
+    >>> rows = RemoteRows.of([LocalPiece(X[:3]), LocalPiece(X[3:])])
+    >>> rows.shape, rows[np.array([4, 0])].load().tolist()
+    ((5, 2), [[8.0, 9.0], [0.0, 1.0]])
+    """
+
+    def __init__(
+        self,
+        pieces: Sequence[Piece],
+        piece: Places,
+        place: Places,
+        facts: Sequence[Any] = (),
+    ) -> None:
+        self.pieces, self.piece, self.place, self.facts = pieces, piece, place, list(facts)
+        # a piece without rows is often of another type, because nothing told it
+        telling = [one for one in pieces if one.shape[0]] or list(pieces)
+        self.dtype = np.result_type(*[one.dtype for one in telling])
+        self.is_sparse = any(one.is_sparse for one in telling)
+
+    @classmethod
+    def of(
+        cls, pieces: Sequence[Piece], facts: Sequence[Any] = (), noun: str = "partition"
+    ) -> RemoteRows:
+        """All rows of the pieces, in order; the `noun` is what errors call a piece."""
+        if not pieces:
+            raise ValueError(f"X needs at least one {noun}")
+        for number, one in enumerate(pieces):
+            if one.shape[1] != pieces[0].shape[1]:
+                raise ValueError(
+                    f"{noun} 0 of X has {pieces[0].shape[1]} columns,"
+                    f" {noun} {number} has {one.shape[1]}"
+                )
+        sizes = np.array([one.shape[0] for one in pieces], dtype=np.int64)
+        piece = np.repeat(np.arange(len(pieces)), sizes)
+        place = np.arange(len(piece)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        return cls(pieces, piece, place, facts)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return len(self.piece), self.pieces[0].shape[1]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes, as far as they can be told: the rows' share of what the pieces take."""
+        total = sum(one.shape[0] for one in self.pieces)
+        return len(self.piece) * sum(one.nbytes for one in self.pieces) // max(1, total)
+
+    def __len__(self) -> int:
+        return len(self.piece)
+
+    def __getitem__(self, rows: Places | slice | NDArray[np.bool_]) -> RemoteRows:
+        return RemoteRows(self.pieces, self.piece[rows], self.place[rows], self.facts)
+
+    def by_piece(self) -> list[tuple[int, Places]]:
+        """Pieces that hold any of the rows, each with the positions of its rows, ascending."""
+        order = np.argsort(self.piece, kind="stable")
+        numbers, starts = np.unique(self.piece[order], return_index=True)
+        stretches = np.split(order, starts[1:]) if len(numbers) else []
+        return [(int(n), stretch) for n, stretch in zip(numbers, stretches, strict=True)]
+
+    def load(self) -> Block:
+        """Bring the rows here, as one array or CSR matrix."""
+        parts = [
+            (positions, self.pieces[number].take(self.place[positions]))
+            for number, positions in self.by_piece()
+        ]
+        return assemble(parts, self.shape, self.dtype, self.is_sparse)
+
+
+def assemble(
+    parts: Sequence[tuple[Places, Block]],
+    shape: tuple[int, int],
+    dtype: np.dtype[Any],
+    is_sparse: bool,
+) -> Block:
+    """Make one array, or one CSR matrix, of parts that know the positions of their rows.
+
+    Examples
+    --------
+    >>> parts = [(np.array([2]), np.ones((1, 2))), (np.array([0, 1]), np.zeros((2, 2)))]
+    >>> assemble(parts, (3, 2), np.dtype(float), False)[:, 0].tolist()
+    [0.0, 0.0, 1.0]
+    """
+    if not is_sparse:
+        whole = np.empty(shape, dtype)
+        for positions, rows in parts:
+            whole[positions] = rows.toarray() if sparse.issparse(rows) else rows
+        return whole
+    if not parts:
+        return sparse.csr_matrix(shape, dtype=dtype)
+    stacked = sparse.vstack([sparse.csr_matrix(rows) for _, rows in parts], "csr", dtype)
+    return stacked[np.argsort(np.concatenate([positions for positions, _ in parts]))]
+
+
+def outline(rows: Block) -> tuple[tuple[int, int], np.dtype[Any], bool, int]:
+    """Shape, type, whether sparse, and bytes of rows, as a `Piece` wants to know them."""
+    return rows.shape, rows.dtype, bool(sparse.issparse(rows)), size_in_bytes(rows)

@@ -2,20 +2,56 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from margrave.engines.base import Engine, Shards
+from margrave.engines.base import Engine, ShardLost, Shards, is_collection
 from margrave.engines.serial import Serial
 from margrave.engines.threads import Threads
 
-ENGINES: dict[str, Callable[..., Engine]] = {"serial": Serial, "threads": Threads}
+if TYPE_CHECKING:
+    from margrave.engines.dask import Dask
+    from margrave.engines.mpi import MPI
 
-__all__ = ["ENGINES", "Engine", "Serial", "Shards", "Threads", "resolve_engine"]
+__all__ = [
+    "ENGINES",
+    "MPI",
+    "Dask",
+    "Engine",
+    "Serial",
+    "ShardLost",
+    "Shards",
+    "Threads",
+    "is_collection",
+    "resolve_engine",
+]
+
+
+_MODULES = {"Dask": "margrave.engines.dask", "MPI": "margrave.engines.mpi"}
+
+
+def __getattr__(name: str) -> Any:
+    # these need more packages, which are imported when asked for
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_MODULES[name]), name)
+
+
+ENGINES: dict[str, Callable[..., Engine]] = {
+    "serial": Serial,
+    "threads": Threads,
+    "dask": lambda *args: __getattr__("Dask")(*args),
+    "mpi": lambda *args: __getattr__("MPI")(*args),
+}
 
 
 def resolve_engine(engine: Any, threads: int) -> Engine:
     """Turn None (so many threads of this process), a name or an engine into an engine.
+
+    A name may also be the address of a Dask scheduler, ``"dask://host:port"``, and a Dask client
+    stands for its cluster.
 
     Examples
     --------
@@ -25,9 +61,14 @@ def resolve_engine(engine: Any, threads: int) -> Engine:
     if engine is None:
         engine = "threads"
     if isinstance(engine, str):
+        if engine.startswith("dask://"):
+            return ENGINES["dask"](engine)
         if engine not in ENGINES:
             raise ValueError(f"unknown engine {engine!r}; known engines: {', '.join(ENGINES)}")
         return Threads(threads) if engine == "threads" else ENGINES[engine]()
+    distributed = sys.modules.get("distributed")
+    if distributed is not None and isinstance(engine, distributed.Client):
+        return ENGINES["dask"](engine)
     if not callable(getattr(engine, "scatter", None)):
         raise ValueError(
             f"an engine is one of {', '.join(map(repr, ENGINES))} or has a method scatter,"

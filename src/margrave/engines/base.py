@@ -8,27 +8,91 @@ everything that goes between them is arrays, numbers and names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import copy
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from numbers import Number
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
+from scipy import sparse
+
+from margrave.rows import RemoteRows
+
+Arguments = tuple[Any, ...]
 
 
-class Shards(Protocol):
-    """Blocks that an engine has built, one per piece; a context manager that ends with `close`."""
+class ShardLost(Exception):
+    """A worker that holds shards died, froze or went away, and its shards with it.
 
+    Parameters
+    ----------
+    workers : sequence of str
+        Who they are.
+    what : str
+        What happened to them.
+
+    Examples
+    --------
+    >>> raise ShardLost(["tcp://10.0.0.7:4711"], "no sign of life for 30 s")
+    Traceback (most recent call last):
+    margrave.engines.base.ShardLost: lost tcp://10.0.0.7:4711: no sign of life for 30 s
+    """
+
+    def __init__(self, workers: Sequence[str], what: str) -> None:
+        super().__init__(workers, what)  # what a pickle calls it with
+        self.workers, self.what = list(workers), what
+
+    def __str__(self) -> str:
+        return f"lost {', '.join(self.workers)}: {self.what}"
+
+
+class Shards(ABC):
+    """Blocks that an engine has built, one per piece; a context manager that ends with `close`.
+
+    An engine says how blocks are called (`_run`), the rest follows.
+
+    Attributes
+    ----------
+    moved : int
+        Bytes that went between the caller and the shards so far, as arguments and as results.
+        All engines count alike, whether or not anything had to leave the process.
+    """
+
+    def __init__(self) -> None:
+        self.moved = 0
+
+    @abstractmethod
     def __len__(self) -> int:
         """Return the number of shards."""
-        ...
+
+    @abstractmethod
+    def _run(self, method: str, calls: Sequence[tuple[int, Arguments]]) -> list[Any]:
+        """Call a method of some blocks, each with its arguments; the results in the same order.
+
+        Of several errors, that of the first shard is raised.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the blocks."""
 
     def map(self, method: str, *args: Any) -> list[Any]:
         """Call a method of all blocks, side by side; the results in the order of the shards."""
-        ...
+        return self.each(method, [args] * len(self))
+
+    def each(self, method: str, arguments: Sequence[Arguments]) -> list[Any]:
+        """Call a method of all blocks, side by side, shard k with the arguments number k."""
+        if len(arguments) != len(self):
+            raise ValueError(f"{len(self)} shards need as many arguments, got {len(arguments)}")
+        return self._counted(method, list(enumerate(arguments)))
 
     def call(self, number: int, method: str, *args: Any) -> Any:
         """Call a method of one block."""
-        ...
+        return self._counted(method, [(number, args)])[0]
 
     def reduce(self, method: str, *args: Any) -> Any:
         """Call a method of all blocks and add up the results, entry by entry.
@@ -36,20 +100,27 @@ class Shards(Protocol):
         The sum goes through the shards in their order, so that it comes out the same, bit for bit,
         whichever block is ready first.
         """
-        ...
+        return add_up(self.map(method, *args))
 
-    def close(self) -> None:
-        """Let go of the blocks."""
-        ...
+    def checkpoint(self) -> list[Any]:
+        """Fetch what the blocks return as their `state`: enough to build them anew elsewhere."""
+        return self.map("state")
 
-    def __enter__(self) -> Shards: ...
+    def _counted(self, method: str, calls: Sequence[tuple[int, Arguments]]) -> list[Any]:
+        results = self._run(method, calls)
+        self.moved += size_of([args for _, args in calls]) + size_of(results)
+        return results
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None: ...
+    ) -> None:
+        self.close()
 
 
 class Engine(Protocol):
@@ -60,21 +131,113 @@ class Engine(Protocol):
         """How many shards can work at a time."""
         ...
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether the workers are elsewhere, so that they can be lost."""
+        ...
+
     def scatter(self, block_type: Callable[..., Any], pieces: Sequence[Any]) -> Shards:
         """Build one block per piece.
 
         A piece that is a mapping holds the arguments of `block_type` by name, any other is its only
-        argument. Both must survive a pickle, since other engines build their blocks elsewhere.
+        argument. Both must survive a pickle, since other engines build their blocks elsewhere. In
+        the place of :class:`~margrave.rows.RemoteRows`, which a piece may hold in containers and
+        dataclasses, the block gets the rows themselves.
 
         A block whose calls take long has a method `cancel`, which ends the call that another thread
         is in, soon: engines call it when the caller was interrupted.
         """
         ...
 
+    def share(self, at_work: int, threads: int, memory: int) -> tuple[int, int]:
+        """Core threads and bytes for one shard while `at_work` shards work at a time.
+
+        `threads` and `memory` are what this machine has to give.
+        """
+        ...
+
+
+def is_collection(X: Any) -> bool:
+    """Whether X is a Dask collection, or a list of futures or delayed arrays.
+
+    Examples
+    --------
+    >>> is_collection([[1.0, 2.0]])
+    False
+    """
+    if isinstance(X, (list, tuple)):
+        return len(X) > 0 and all(_is_later(part) for part in X)
+    return _is_later(X) and hasattr(X, "to_delayed")
+
+
+def _is_later(thing: Any) -> bool:
+    """Whether Dask, which is not imported for this, has it or knows how to make it."""
+    base, distributed = sys.modules.get("dask.base"), sys.modules.get("distributed")
+    return bool(
+        (base is not None and base.is_dask_collection(thing))
+        or (distributed is not None and isinstance(thing, distributed.Future))
+    )
+
+
+def share_here(at_work: int, threads: int, memory: int) -> tuple[int, int]:
+    """Divide the budgets of this machine between the shards at work.
+
+    Examples
+    --------
+    >>> share_here(2, 5, 100), share_here(3, 2, 100)
+    ((2, 50), (1, 33))
+    """
+    return max(1, threads // at_work), memory // at_work
+
 
 def build(block_type: Callable[..., Any], piece: Any) -> Any:
-    """Build the block of one piece."""
+    """Build the block of one piece, in this process."""
+    held = list(leaves(piece))
+    if any(isinstance(leaf, RemoteRows) for leaf in held):
+        # nothing is copied but what surrounds the rows: what is in the memo counts as copied
+        memo = {id(leaf): leaf.load() if isinstance(leaf, RemoteRows) else leaf for leaf in held}
+        piece = copy.deepcopy(piece, memo)
     return block_type(**piece) if isinstance(piece, Mapping) else block_type(piece)
+
+
+def leaves(thing: Any) -> Iterator[Any]:
+    """Go through what containers and dataclasses hold, however deep.
+
+    Examples
+    --------
+    >>> list(leaves((1, [2, {"a": 3}])))
+    [1, 2, 3]
+    """
+    if isinstance(thing, Mapping):
+        thing = list(thing.values())
+    elif is_dataclass(thing) and not isinstance(thing, type):
+        thing = [getattr(thing, field.name) for field in fields(thing)]
+    if isinstance(thing, (tuple, list)):
+        for part in thing:
+            yield from leaves(part)
+    else:
+        yield thing
+
+
+def size_of(thing: Any) -> int:
+    """Bytes of arrays, text and numbers (8 each), however deep in containers and dataclasses.
+
+    Examples
+    --------
+    >>> size_of((np.zeros(3), [1, None, True], "abc"))
+    43
+    """
+    return sum(map(_size, leaves(thing)))
+
+
+def _size(leaf: Any) -> int:
+    if isinstance(leaf, np.ndarray):
+        return leaf.nbytes
+    if sparse.issparse(leaf):
+        return int(leaf.data.nbytes + leaf.indices.nbytes + leaf.indptr.nbytes)
+    if isinstance(leaf, (str, bytes)):
+        return len(leaf)
+    return 8 if isinstance(leaf, (Number, np.generic)) else 0
 
 
 def add_up(results: Sequence[Any]) -> Any:

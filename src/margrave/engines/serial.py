@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any
 
-from margrave.engines.base import add_up, build
+from margrave.engines.base import Arguments, Shards, build, share_here
 
 
 class Serial:
@@ -20,44 +19,27 @@ class Serial:
     """
 
     n_workers = 1
+    is_remote = False
+    share = staticmethod(share_here)
 
     def scatter(self, block_type: Callable[..., Any], pieces: Sequence[Any]) -> SerialShards:
         """Build one block per piece."""
         return SerialShards([build(block_type, piece) for piece in pieces])
 
 
-class SerialShards:
+class SerialShards(Shards):
     """Blocks in a list."""
 
     def __init__(self, blocks: list[Any]) -> None:
+        super().__init__()
         self._blocks = blocks
 
     def __len__(self) -> int:
         return len(self._blocks)
 
-    def map(self, method: str, *args: Any) -> list[Any]:
-        """Call a method of all blocks; the results in the order of the shards."""
-        return [getattr(block, method)(*args) for block in self._blocks]
-
-    def call(self, number: int, method: str, *args: Any) -> Any:
-        """Call a method of one block."""
-        return getattr(self._blocks[number], method)(*args)
-
-    def reduce(self, method: str, *args: Any) -> Any:
-        """Call a method of all blocks and add up the results in the order of the shards."""
-        return add_up(self.map(method, *args))
+    def _run(self, method: str, calls: Sequence[tuple[int, Arguments]]) -> list[Any]:
+        return [getattr(self._blocks[number], method)(*args) for number, args in calls]
 
     def close(self) -> None:
         """Let go of the blocks."""
         self._blocks = []
-
-    def __enter__(self) -> SerialShards:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

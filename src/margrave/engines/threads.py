@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from margrave.engines.base import build
+from margrave.engines.base import Arguments, build, share_here
 from margrave.engines.serial import SerialShards
 
 
@@ -27,6 +27,9 @@ class Threads:
     ...     shards.map("__len__"), shards.reduce("__len__"), shards.call(0, "index", "b")
     ([3, 2], 5, 1)
     """
+
+    is_remote = False
+    share = staticmethod(share_here)
 
     def __init__(self, n_workers: int) -> None:
         if n_workers < 1:
@@ -46,13 +49,15 @@ class ThreadShards(SerialShards):
         self._n_workers = n_workers
         self._pool = self._hire()
 
-    def map(self, method: str, *args: Any) -> list[Any]:
-        """Call a method of all blocks, side by side; the results in the order of the shards."""
-        if len(self._blocks) == 1:
-            return super().map(method, *args)
+    def _run(self, method: str, calls: Sequence[tuple[int, Arguments]]) -> list[Any]:
+        if len(calls) == 1:
+            return super()._run(method, calls)
         try:
-            calls = [self._pool.submit(getattr(block, method), *args) for block in self._blocks]
-            return [call.result() for call in calls]
+            jobs = [
+                self._pool.submit(getattr(self._blocks[number], method), *args)
+                for number, args in calls
+            ]
+            return [job.result() for job in jobs]
         except BaseException:  # an error, or Ctrl-C: nobody is at work when the caller goes on
             for block in self._blocks:
                 if hasattr(block, "cancel"):

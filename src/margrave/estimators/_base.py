@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -19,7 +20,7 @@ from typing import Any, ClassVar, ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import (
     assert_all_finite,
@@ -31,14 +32,15 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from margrave.engines import ENGINES
+from margrave.engines import is_collection, resolve_engine
+from margrave.estimators._remote import bring, has_remote_rows, portable
 from margrave.kernels import KERNELS, Kernel, resolve_kernel
 from margrave.models import Committee, Expansion, LinearModel, LocalModels
 from margrave.partitions import nearest
 from margrave.problem import JointProblem, Problem
 from margrave.progress import Progress
 from margrave.resources import parse_bytes, thread_count
-from margrave.rows import RowBlocks, is_mapped
+from margrave.rows import RemoteRows, RowBlocks, is_mapped
 from margrave.solvers import SOLVERS, Settings, Solution, WorkingSet, resolve_solver
 from margrave.solvers.linear import combination
 from margrave.solvers.whole import judge
@@ -96,7 +98,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         "degree": [Interval(Integral, 0, None, closed="left")],
         "coef0": [Interval(Real, None, None, closed="neither")],
         "solver": [StrOptions({"auto", *SOLVERS}), HasMethods("solve")],
-        "engine": [None, StrOptions(set(ENGINES)), HasMethods("scatter")],
+        "engine": [None, str, HasMethods("scatter")],
         "tol": [Interval(Real, 0.0, None, closed="neither")],
         "max_iter": [Interval(Integral, -1, None, closed="left")],
         "time_limit": [None, Interval(Real, 0.0, None, closed="neither")],
@@ -115,8 +117,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         self._validate_params()
         if self.memory_limit is not None:
             parse_bytes(self.memory_limit)
-        thread_count(self.n_jobs)
         resolve_solver(self.solver)
+        resolve_engine(self.engine, thread_count(self.n_jobs))
 
     def _check_rows(
         self, X: Any, y: Any = "no_validation", reset: bool = True, numbers: bool = False
@@ -126,6 +128,12 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             check_is_fitted(self)
         if isinstance(X, RowBlocks):
             return self._check_blocks(X, y, reset, numbers)
+        if reset and has_remote_rows(self.engine, X):
+            return bring(self, X, y, numbers)
+        if is_collection(X):
+            raise ValueError(
+                "this method needs rows in one array; fit and the predictions take Dask collections"
+            )
         if self.kernel == "precomputed" and sparse.issparse(X):
             raise TypeError("a precomputed kernel matrix must be dense, got a sparse one")
         checked = validate_data(
@@ -200,6 +208,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         )
 
         kept: list[Solution] = []
+        remote = isinstance(problems[0].data.X, RemoteRows)
 
         def keep_early(solutions: Sequence[Solution]) -> None:
             kept[:] = solutions
@@ -216,13 +225,13 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
                 threads=thread_count(self.n_jobs),
                 seed=self._seed(),
                 progress=progress,
-                engine=self.engine,
+                engine="dask" if self.engine is None and remote else self.engine,
                 keep_early=keep_early,
             )
             try:
                 solutions = resolve_solver(self.solver).solve(list(problems), settings, starts)
             except KeyboardInterrupt:  # struck between the steps of a strategy
-                if isinstance(problems[0].data.X, RowBlocks):
+                if remote or isinstance(problems[0].data.X, RowBlocks):
                     raise
                 progress.interrupt()
                 solutions = kept or WorkingSet().solve(list(problems), settings)
@@ -280,7 +289,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
                 f"{type(self).__name__} stopped at a relative duality gap of {self.gap_:.2g},"
                 f" {missed}: {advice.format(**self.get_params(deep=False))}",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=_outside(),
             )
 
     def _store_support(
@@ -292,6 +301,9 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         self._local: LocalModels | Committee | None = None
         if all(solution.weights is not None for solution in solutions):
             self._weights = np.array([solution.weights for solution in solutions])
+        if isinstance(X, RemoteRows):
+            self._support_vectors = X[rows].load()
+        elif self._weights is not None:
             self._fit_rows = X  # support vectors are taken from here when someone asks for them
         else:
             self._support_vectors = np.empty((0, 0)) if self._kernel.is_precomputed else X[rows]
@@ -375,9 +387,24 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             rows = type(self.support_vectors_)(rows)
         return safe_sparse_dot(rows, self.support_vectors_)
 
+    def __sklearn_clone__(self) -> Any:
+        """Clone the parameters, but for the engine: a connection to workers is one and the same."""
+        parameters = {
+            name: value if name == "engine" else clone(value, safe=False)
+            for name, value in self.get_params(deep=False).items()
+        }
+        copied = type(self)(**parameters)
+        if hasattr(self, "_metadata_request"):
+            copied._metadata_request = copy.deepcopy(self._metadata_request)
+        if hasattr(self, "_sklearn_output_config"):
+            copied._sklearn_output_config = copy.deepcopy(self._sklearn_output_config)
+        return copied
+
     def __getstate__(self) -> dict[str, Any]:
         """Return what a pickle holds: of the rows of a fit no more than the support vectors."""
         state: dict[str, Any] = super().__getstate__()
+        if "engine" in state:
+            state = {**state, "engine": portable(state["engine"])}
         if state.get("_fit_rows") is not None:
             if self._holds_rows and not is_mapped(self._fit_rows):
                 state = {**state, "_support_vectors": self.support_vectors_}
@@ -438,6 +465,14 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         return tags
 
 
+def _outside() -> int:
+    """Frames between here and whoever called the package: a warning is theirs."""
+    level, frame = 0, sys._getframe(1)
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith("margrave."):
+        level, frame = level + 1, frame.f_back  # type: ignore[assignment]
+    return level + 1
+
+
 def _some(rows: Rows) -> Rows:
     """At most some hundred of the rows, evenly spread."""
     if len(rows) <= _MOST_OF_COMMITTEE:
@@ -486,18 +521,3 @@ def relative_gap(
     norm = float((beta * scores).sum())
     scale = max(abs(primal), abs(dual), problem.least_scale, float(np.finfo(np.float64).tiny))
     return (primal + dual) / scale if norm >= -1e-9 * scale else float("inf")
-
-
-def feasible(problem: Problem, beta: Floats) -> Floats:
-    """Point of the box near beta; with a free intercept its sum is zero.
-
-    The heavier side (positive or negative) is scaled down by their ratio, which never leaves the
-    box since the box contains zero.
-    """
-    low, high = problem.loss.core().box(problem.y, problem.C)
-    beta = np.clip(beta, low, high)
-    if problem.intercept == "free" and problem.total == 0.0:
-        plus, minus = beta[beta > 0].sum(), -beta[beta < 0].sum()
-        ratio = min(plus, minus) / max(plus, minus) if max(plus, minus) > 0 else 1.0
-        beta[beta > 0 if plus > minus else beta < 0] *= ratio
-    return beta

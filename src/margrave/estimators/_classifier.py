@@ -23,10 +23,10 @@ from margrave.estimators._base import (
     Floats,
     KernelMachine,
     Rows,
-    feasible,
     relative_gap,
     take,
 )
+from margrave.estimators._remote import bring_vector, lazily, on_every_rank
 from margrave.losses import JOINT_LOSSES, Loss
 from margrave.problem import Data, JointProblem, Problem
 from margrave.solvers import Solution
@@ -75,6 +75,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
         """C_i of a problem whose rows count `weight` times."""
         raise NotImplementedError
 
+    @on_every_rank
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit the model.
 
@@ -96,6 +97,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
         self._check_shape()
         X, y = self._check_rows(X, y)
         check_classification_targets(y)
+        sample_weight = bring_vector(self, sample_weight, X)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         task = self._task(y, weight)
         kernel = self._kernel_for(X, weight)
@@ -266,7 +268,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
         betas = self._betas(task)
         if task.scheme in JOINT_LOSSES:  # the solver finds the nearest point itself
             return betas
-        return [feasible(problem, beta) for problem, beta in zip(problems, betas, strict=True)]
+        return [problem.feasible(beta) for problem, beta in zip(problems, betas, strict=True)]
 
     # --- prediction ------------------------------------------------------------------------
 
@@ -308,6 +310,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
                 scores[:, pairs] += self._expand(X, points[own], dual[:, own].T, precision)
         return scores
 
+    @lazily
     def decision_function(self, X: Any) -> Floats:
         """Evaluate the decision function.
 
@@ -334,6 +337,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
         squeezed: Floats = confidence / (3.0 * (np.abs(confidence) + 1.0))
         return votes + squeezed
 
+    @lazily
     def predict(self, X: Any) -> Any:
         """Predict labels.
 

@@ -13,10 +13,10 @@ from margrave.estimators._base import (
     Floats,
     KernelMachine,
     Rows,
-    feasible,
     relative_gap,
     take,
 )
+from margrave.estimators._remote import bring_vector
 from margrave.problem import Data, Problem
 from margrave.solvers import Solution
 
@@ -62,6 +62,7 @@ class SingleMachine(KernelMachine):
 
     def _counted(self, X: Any, sample_weight: Any) -> tuple[Floats, Rows]:
         """Weights, and the rows whose weight is not zero."""
+        sample_weight = bring_vector(self, sample_weight, X)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         return weight, np.flatnonzero(weight)
 
@@ -80,7 +81,7 @@ class SingleMachine(KernelMachine):
                 *(type(self).__name__, self._n_rows, n_rows),
             )
             return None
-        return [feasible(problem, self._beta()[rows])]
+        return [problem.feasible(self._beta()[rows])]
 
     def _beta(self) -> Floats:
         beta = np.zeros(self._n_rows)

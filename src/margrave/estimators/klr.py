@@ -13,6 +13,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from margrave.estimators._base import Floats
 from margrave.estimators._classifier import KernelClassifier
 from margrave.estimators._docs import documented
+from margrave.estimators._remote import lazily
 from margrave.losses import Loss
 from margrave.progress import Callback
 
@@ -118,6 +119,7 @@ class KernelLogisticRegression(KernelClassifier):
         self.warm_start = warm_start
         self.callbacks = callbacks
 
+    @lazily
     def predict_log_proba(self, X: Any) -> Floats:
         """Logarithms of the probabilities of the classes.
 
@@ -138,6 +140,7 @@ class KernelLogisticRegression(KernelClassifier):
         normalised: Floats = log_softmax(logs, axis=1)
         return normalised
 
+    @lazily
     def predict_proba(self, X: Any) -> Floats:
         """Probabilities of the classes.
 
@@ -154,6 +157,7 @@ class KernelLogisticRegression(KernelClassifier):
         probabilities: Floats = np.exp(self.predict_log_proba(X))
         return probabilities
 
+    @lazily
     def predict(self, X: Any) -> Any:
         """Predict the most probable labels.
 

@@ -12,6 +12,7 @@ from sklearn.utils._param_validation import Interval
 
 from margrave.estimators._base import Floats, refuses
 from margrave.estimators._docs import documented
+from margrave.estimators._remote import lazily, on_every_rank
 from margrave.estimators._single import SingleMachine
 from margrave.losses import Loss
 from margrave.problem import Data, Problem
@@ -105,6 +106,7 @@ class OneClassSVM(OutlierMixin, SingleMachine):  # type: ignore[misc]
         self.warm_start = warm_start
         self.callbacks = callbacks
 
+    @on_every_rank
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the model.
 
@@ -130,6 +132,7 @@ class OneClassSVM(OutlierMixin, SingleMachine):  # type: ignore[misc]
     def _store(self, intercept: float) -> None:
         self.offset_ = -intercept
 
+    @lazily
     def score_samples(self, X: Any) -> Floats:
         """Evaluate the scores f(x), larger where the data are.
 
@@ -151,6 +154,7 @@ class OneClassSVM(OutlierMixin, SingleMachine):  # type: ignore[misc]
         scores[np.abs(scores - self.offset_) <= rounding * abs(self.offset_)] = self.offset_
         return scores
 
+    @lazily
     def decision_function(self, X: Any) -> Floats:
         """Evaluate ``score_samples(X) - offset_``: negative for outliers.
 
@@ -165,6 +169,7 @@ class OneClassSVM(OutlierMixin, SingleMachine):  # type: ignore[misc]
         """
         return self.score_samples(X) - self.offset_
 
+    @lazily
     def predict(self, X: Any) -> Any:
         """Tell inliers from outliers.
 

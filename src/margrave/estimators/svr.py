@@ -12,6 +12,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from margrave.estimators._base import Floats, refuses
 from margrave.estimators._docs import documented
+from margrave.estimators._remote import lazily, on_every_rank
 from margrave.estimators._single import SingleMachine
 from margrave.losses import Loss
 from margrave.problem import Data, Problem
@@ -121,6 +122,7 @@ class SVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
         self.warm_start = warm_start
         self.callbacks = callbacks
 
+    @on_every_rank
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit the model.
 
@@ -145,6 +147,7 @@ class SVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
         self._fit(X, y.astype(np.float64), sample_weight)
         return self
 
+    @lazily
     def predict(self, X: Any) -> Floats:
         """Predict targets.
 

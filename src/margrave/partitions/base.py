@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from margrave.problem import Data
+from margrave.problem import Data, loaded
 
 Rows = NDArray[np.int64]
 
@@ -123,7 +123,7 @@ def by_tiles(
     step = max(1, _TILE // max(1, places.width))
     with ThreadPoolExecutor(1 if places.is_python else threads) as pool:
         tiles = pool.map(
-            lambda first: use(places.distances(X[first : first + step]), first),
+            lambda first: use(places.distances(loaded(X[first : first + step])), first),
             range(0, X.shape[0], step),
         )
         return np.concatenate(list(tiles))

@@ -12,7 +12,7 @@ from scipy import sparse
 
 from margrave.kernels import Kernel
 from margrave.partitions.base import Parts, Places, Rows, by_tiles, check_count, nearest
-from margrave.problem import Data
+from margrave.problem import Data, loaded
 
 Floats = NDArray[np.float64]
 
@@ -55,7 +55,7 @@ class KMeans:
                 " use partition='kernel_kmeans'"
             )
         X, rng = data.X, np.random.default_rng(seed)
-        sample = X[draw(rng, data.n_rows, self.sample, k, among)]
+        sample = loaded(X[draw(rng, data.n_rows, self.sample, k, among)])
         chosen = np.sort(rng.choice(sample.shape[0], k, replace=False))
         dtype = np.float64 if _is_far(sample) else X.dtype
         places = Centres(_dense(sample[chosen]).astype(dtype))
@@ -128,8 +128,8 @@ class KernelKMeans:
         check_count(k, data.n_rows)
         rng = np.random.default_rng(seed)
         rows = draw(rng, data.n_rows, self.sample, k, among)
-        points = rows if data.kernel.is_precomputed else data.X[rows]
-        K = data.kernel.values(data.X[rows], points)
+        points = rows if data.kernel.is_precomputed else loaded(data.X[rows])
+        K = data.kernel.values(loaded(data.X[rows]), points)
         label = rng.permutation(np.arange(len(rows)) % k)
         for _ in range(self.rounds):
             places = KernelCentres.of(data.kernel, points, K, label, k)

@@ -13,6 +13,7 @@ from margrave.kernels import core_rows
 from margrave.partitions.base import Parts, Rows, check_count
 from margrave.partitions.clusters import clustering
 from margrave.problem import Data
+from margrave.rows import RemoteRows
 
 Floats = NDArray[np.float64]
 
@@ -60,6 +61,11 @@ class Stratified:
     ) -> Parts:
         """Find landmarks and strata and deal out the rows of each stratum."""
         check_count(k, data.n_rows)
+        if isinstance(data.X, RemoteRows):
+            raise ValueError(
+                "partition='stratified' needs all rows in one array; rows with the workers of an"
+                " engine have 'random', 'kmeans' and 'dip'"
+            )
         marks, _ = pivots(data, min(self.landmarks, data.n_rows), threads)
         squares = diagonal(data)
         apart, stratum = np.full(data.n_rows, np.inf), np.zeros(data.n_rows, dtype=np.int64)

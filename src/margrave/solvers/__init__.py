@@ -9,6 +9,7 @@ from typing import Any
 from margrave.problem import Solution
 from margrave.solvers.auto import Auto
 from margrave.solvers.base import Settings, Solver
+from margrave.solvers.block_minimization import BlockMinimization
 from margrave.solvers.cascade import Cascade
 from margrave.solvers.coordinate_descent import CoordinateDescent
 from margrave.solvers.distribution import DistributionPreserving
@@ -24,6 +25,7 @@ SOLVERS: dict[str, Callable[[], Solver]] = {
     "cd": CoordinateDescent,
     "dc": DivideAndConquer,
     "cascade": Cascade,
+    "pbm": BlockMinimization,
     "sodm": MergeTree,
     "dip": DistributionPreserving,
     "svrg": partial(VarianceReduced, method="svrg"),
@@ -33,6 +35,7 @@ SOLVERS: dict[str, Callable[[], Solver]] = {
 
 __all__ = [
     "SOLVERS",
+    "BlockMinimization",
     "Cascade",
     "CoordinateDescent",
     "DistributionPreserving",

@@ -1,7 +1,7 @@
 """The choice behind ``solver="auto"``, from measurements of `benchmarks`.
 
-Many rows and a kernel that falls with the distance: divide and conquer. Else the whole problem at
-once (`whole.py` has its own choice).
+Workers elsewhere: blocks, and the working set among them. Many rows and a kernel that falls with
+the distance: divide and conquer. Else the whole problem at once (`whole.py` has its own choice).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 from margrave.problem import Floats, Solution
 from margrave.solvers.base import Settings
+from margrave.solvers.block_minimization import BlockMinimization, is_elsewhere
 from margrave.solvers.divide import DivideAndConquer, pays
 from margrave.solvers.whole import solve_whole
 
@@ -25,6 +26,8 @@ class Auto:
         starts: Sequence[Floats] | None = None,
     ) -> list[Solution]:
         """Solve the problems."""
+        if is_elsewhere(problems, settings):
+            return BlockMinimization().solve(problems, settings, starts)
         if starts is None and pays(problems):
             return DivideAndConquer().solve(problems, settings)
         return solve_whole(problems, settings, starts)

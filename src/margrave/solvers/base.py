@@ -14,6 +14,7 @@ import numpy as np
 from margrave.problem import Floats, JointProblem, Problem, Solution
 from margrave.progress import Progress
 from margrave.resources import parse_bytes
+from margrave.rows import RemoteRows
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -99,6 +100,16 @@ def check_start(problem: Problem | JointProblem, start: Floats) -> None:
         raise ValueError(f"a start for {problem.n_rows} rows has length {len(start)}")
     if not np.isfinite(start).all():
         raise ValueError("a start must be finite, got NaN or infinity")
+
+
+def refuse_remote(solver: str, problems: Sequence[Problem | JointProblem]) -> None:
+    """Raise for rows that are with the workers of an engine."""
+    if isinstance(problems[0].data.X, RemoteRows):
+        raise ValueError(
+            f"the solver {solver!r} needs all rows in one array; rows with the workers of an engine"
+            " have solver='auto', 'pbm', 'dc', 'cascade' and, for linear machines with a smooth"
+            " loss, 'dsvrg'"
+        )
 
 
 def refuse_unless(

@@ -18,7 +18,7 @@ from sklearn.base import BaseEstimator
 
 from margrave import _core
 from margrave.problem import Floats, Problem, Solution
-from margrave.solvers.base import Settings, refuse_unless
+from margrave.solvers.base import Settings, refuse_remote, refuse_unless
 from margrave.solvers.descent import Core, Kernels, descend
 from margrave.solvers.linear import descend_linear, is_linear
 
@@ -43,6 +43,7 @@ class CoordinateDescent(BaseEstimator):  # type: ignore[misc]
         starts: Sequence[Floats] | None = None,
     ) -> list[Solution]:
         """Solve the problems."""
+        refuse_remote("cd", problems)
         if is_linear(problems):
             return descend_linear(problems, settings, starts)
         refuse_unless("cd", problems, intercepts=("regularized", None))

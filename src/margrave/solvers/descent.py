@@ -79,11 +79,12 @@ def descend(
     solver: str,
     size: int | None = None,
     linear: bool = False,
+    where: str = "",
 ) -> list[Solution]:
     """Solve the problems, side by side where that pays, else one after the other.
 
     A `linear` core has no kernel values, works in double precision on one thread, and needs little
-    memory.
+    memory. A problem that is one of several elsewhere says `where`.
     """
     for problem, start in zip(problems, starts or [], strict=bool(starts)):
         check_start(problem, start)
@@ -93,9 +94,9 @@ def descend(
     def run(number: int) -> Solution:
         if not hasattr(worker, "kernels"):
             worker.kernels = Kernels(problems[0].data, settings, workers, size)
-        where = f"problem {number + 1} of {len(problems)}" if len(problems) > 1 else ""
+        place = f"problem {number + 1} of {len(problems)}" if len(problems) > 1 else where
         start = None if starts is None else starts[number]
-        way = _Descent(problems[number], settings, worker.kernels, where, linear)
+        way = _Descent(problems[number], settings, worker.kernels, place, linear)
         return way.run(make_core, start, solver)
 
     return side_by_side(run, range(len(problems)), workers, settings.progress)

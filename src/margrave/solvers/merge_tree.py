@@ -23,7 +23,7 @@ from sklearn.base import BaseEstimator
 from margrave import _core
 from margrave.models import Expansion
 from margrave.partitions import Parts, check_count, resolve_partition
-from margrave.problem import Floats, Problem, Solution
+from margrave.problem import Floats, Problem, Solution, loaded
 from margrave.solvers.base import Settings, check_integer
 from margrave.solvers.parts import Division, Effort
 from margrave.solvers.whole import finish, judge
@@ -169,9 +169,9 @@ def _guessed_gap(problem: Problem, beta: Floats, settings: Settings) -> float:
     some = np.sort(rng.choice(n, min(n, _SAMPLE), replace=False))
     data, support = problem.data, np.flatnonzero(beta)
     at = problem.data_rows[support]
-    points = at if data.kernel.is_precomputed else data.X[at]
+    points = at if data.kernel.is_precomputed else loaded(data.X[at])
     model = Expansion(points, beta[support, None], data.kernel, np.zeros(1), "float32")
-    f = model.scores(data.X[problem.data_rows[some]], settings.threads)[:, 0]
+    f = model.scores(loaded(data.X[problem.data_rows[some]]), settings.threads)[:, 0]
     f = f + (float(beta.sum()) if problem.intercept == "regularized" else 0.0)
     y, C = problem.y[some], problem.C[some]
     terms = _core.RowTerms(problem.loss.core(), y, C, _core.Team(1))

@@ -26,7 +26,7 @@ from sklearn.base import BaseEstimator
 from margrave import _core
 from margrave.losses import SMOOTH_LOSSES
 from margrave.problem import Floats, Problem, Solution
-from margrave.solvers.base import Settings, refuse_unless
+from margrave.solvers.base import Settings, refuse_remote, refuse_unless
 from margrave.solvers.descent import Core, Kernels, Record, descend
 from margrave.solvers.linear import is_linear, newton_linear
 
@@ -64,6 +64,7 @@ class Newton(BaseEstimator):  # type: ignore[misc]
         starts: Sequence[Floats] | None = None,
     ) -> list[Solution]:
         """Solve the problems."""
+        refuse_remote("newton", problems)
         if self.rank < 0:
             raise ValueError(f"a preconditioner of rank {self.rank} does not exist")
         if is_linear(problems):

@@ -11,6 +11,8 @@ it out by the parts' weights.
 
 from __future__ import annotations
 
+import itertools
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from margrave.blocks import DualBlock, Local, precision_for
-from margrave.engines import resolve_engine
+from margrave.engines import ShardLost, resolve_engine
 from margrave.partitions import Parts
 from margrave.problem import Data, Floats, JointProblem, Problem, Solution
 from margrave.rows import RowBlocks, size_in_bytes
@@ -32,6 +34,9 @@ Tasks = list[Task]  # of the same rows
 
 SHIFT_INVARIANT = ("rbf", "laplacian")  # kernels that fall with the distance
 _FOR_EVER = 1e9  # seconds
+_MOST_LOSSES = 20  # of workers, until parts are given up
+
+logger = logging.getLogger("margrave")
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,17 @@ class Effort:
     thorough: bool = False
     own_prices: bool = False
     as_published: bool = False
+
+    def task(self, problem: Any, data: Data, rows: Rows, begin: Floats | None) -> Task:
+        """A problem on a part of the data, and where it begins."""
+        part, share = problem.on(data, rows), _share(problem, rows)
+        start = None if begin is None else begin[rows]
+        if self.own_prices:
+            start = start if start is None or self.as_published else start / share
+            return replace(part, C=part.C / share), start
+        if isinstance(part, Problem) and part.total > 0.0:
+            part = replace(part, total=share * part.total)
+        return part, start
 
 
 class Division:
@@ -82,8 +98,8 @@ class Division:
         at_work = min(self.engine.n_workers, len(tasks))
         # half: memory that one part has freed is not at once there for the next
         copies = 2 * size_in_bytes(self.data.X)  # the parts' rows, and packed for the core
-        memory = max(self.settings.memory // 4, self.settings.memory // 2 - copies) // at_work
-        threads = max(1, self.settings.threads // at_work)
+        memory = max(self.settings.memory // 4, self.settings.memory // 2 - copies)
+        threads, memory = self.engine.share(at_work, self.settings.threads, memory)
         pieces = [
             {
                 "problems": [problem for problem, _ in tasks[number]],
@@ -95,15 +111,27 @@ class Division:
         ]
         progress = self.settings.progress
         deadline = time.time() + min(progress.remaining(), _FOR_EVER)
-        with self.engine.scatter(DualBlock, pieces) as shards:
-            try:
-                shards.map("solve", effort.tol, effort.thorough, deadline)
-            except KeyboardInterrupt:
-                progress.interrupt()
-            found: list[list[Local | None]] = shards.map("found")
+        found = self._solved(pieces, (effort.tol, effort.thorough, deadline))
         for local in (local for part in found for local in part if local is not None):
             self.kernel_values += local.kernel_values
         return [found[place] for place in np.argsort(order)]
+
+    def _solved(self, pieces: list[Any], how: tuple[Any, ...]) -> list[list[Local | None]]:
+        """Solve the parts where they are put; all of them again if a worker is lost."""
+        for attempt in itertools.count(1):
+            try:
+                with self.engine.scatter(DualBlock, pieces) as shards:
+                    try:
+                        shards.map("solve", *how)
+                    except KeyboardInterrupt:
+                        self.settings.progress.interrupt()
+                    found: list[list[Local | None]] = shards.map("found")
+                break
+            except ShardLost as lost:
+                if attempt == _MOST_LOSSES:
+                    raise RuntimeError(f"workers were lost {attempt} times: {lost}") from lost
+                logger.warning("%s; its parts are solved again", lost)
+        return found
 
     def solve(
         self, parts: Parts, starts: Sequence[Floats] | None, effort: Effort
@@ -113,22 +141,28 @@ class Division:
         None if the time was over before every start was looked at: then the starts are better.
         """
         begins: list[Floats | None] = list(starts) if starts else [None] * len(self.problems)
-        gathered = [_Gathered(problem, len(parts), effort) for problem in self.problems]
         tasks: list[Tasks] = []
-        places: list[tuple[int, int, Rows]] = []  # part, problem and rows of each task
-        for c, rows in enumerate(parts.rows):
+        for rows in parts.rows:
             data = self.data.restrict(rows)
             tasks.append([])
-            for number, (whole, begin) in enumerate(zip(gathered, begins, strict=True)):
-                members = whole.problem.members(rows)
+            for problem, begin in zip(self.problems, begins, strict=True):
+                members = problem.members(rows)
                 if len(members):
-                    tasks[-1].append(whole.task(data, members, begin))
-                    places.append((c, number, members))
-        solved = [local for part in self.run(tasks, effort) for local in part]
-        for (c, number, members), local in zip(places, solved, strict=True):
-            if local is None:
-                return None
-            gathered[number].add(c, members, local)
+                    tasks[-1].append(effort.task(problem, data, members, begin))
+        return self.collect(parts, self.run(tasks, effort), effort)
+
+    def collect(
+        self, parts: Parts, found: Sequence[Sequence[Local | None]], effort: Effort
+    ) -> list[Solution] | None:
+        """Put together what the problems have come to on every part; None if one has not begun."""
+        gathered = [_Gathered(problem, len(parts), effort) for problem in self.problems]
+        for c, (rows, locals_) in enumerate(zip(parts.rows, found, strict=True)):
+            present = [(one, one.problem.members(rows)) for one in gathered]
+            taking = [(one, members) for one, members in present if len(members)]
+            for (one, members), local in zip(taking, locals_, strict=True):
+                if local is None:
+                    return None
+                one.add(c, members, local)
         return [
             one.solution(parts, shift, self.solver)
             for one, shift in zip(gathered, self.shifts, strict=True)
@@ -181,20 +215,9 @@ class _Gathered:
         self.objective = self.dual = 0.0
         self.definite = True
 
-    def task(self, data: Data, rows: Rows, begin: Floats | None) -> Task:
-        """The problem on a part of the data, and where it begins."""
-        part, share = self.problem.on(data, rows), self._share(rows)
-        start = None if begin is None else begin[rows]
-        if self.effort.own_prices:
-            start = start if start is None or self.effort.as_published else start / share
-            return replace(part, C=part.C / share), start
-        if isinstance(part, Problem) and part.total > 0.0:
-            part = replace(part, total=share * part.total)
-        return part, start
-
     def add(self, number: int, rows: Rows, local: Local) -> None:
         """Take over what a part has come to."""
-        weight = self._share(rows) if self.effort.own_prices else 1.0
+        weight = _share(self.problem, rows) if self.effort.own_prices else 1.0
         self.objective += weight * local.objective
         self.dual += weight * local.dual
         self.scores[rows] = local.scores
@@ -223,8 +246,10 @@ class _Gathered:
             goal=self.effort.tol,
         )
 
-    def _share(self, rows: Rows) -> float:
-        return float(self.problem.C[rows].sum() / self.problem.C.sum())
+
+def _share(problem: Any, rows: Rows) -> float:
+    """A part's share of the sum of all prices."""
+    return float(problem.C[rows].sum() / problem.C.sum())
 
 
 def classes_of(problems: Sequence[Any]) -> Any:

@@ -1,11 +1,12 @@
 """The whole problem at once, by the solver that suits it, from measurements of `benchmarks`.
 
-Kernels have the working-set solver. A linear machine has Newton's method where the loss is smooth
-or the rows are dense, which costs little for up to some thousand features, and else coordinate
-descent, which is faster on sparse rows unless it stalls. A descent that stalls hands the problem to
-Newton's method, but where the loss has corners first its rows of interest to the working-set
-solver, whose steps see how rows depend on each other; what Newton's method cannot finish goes to
-the working-set solver, unless there are too many rows for it.
+Workers elsewhere have the working set among them. Kernels have the working-set solver. A linear
+machine has Newton's method where the loss is smooth or the rows are dense, which costs little for
+up to some thousand features, and else coordinate descent, which is faster on sparse rows unless it
+stalls. A descent that stalls hands the problem to Newton's method, but where the loss has corners
+first its rows of interest to the working-set solver, whose steps see how rows depend on each other;
+what Newton's method cannot finish goes to the working-set solver, unless there are too many rows
+for it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from margrave.problem import Floats, Problem, Solution
 from margrave.progress import Progress
 from margrave.rows import RowBlocks
 from margrave.solvers.base import Settings, side_by_side
+from margrave.solvers.block_minimization import BlockMinimization, is_elsewhere
 from margrave.solvers.linear import combination, descend_linear, is_linear, newton_linear
 from margrave.solvers.linear_newton import DIRECT
 from margrave.solvers.passes import entries_per_row
@@ -38,6 +40,8 @@ def solve_whole(
     problems: Sequence[Any], settings: Settings, starts: Sequence[Floats] | None = None
 ) -> list[Solution]:
     """Solve the problems, from `starts` if given."""
+    if is_elsewhere(problems, settings):
+        return BlockMinimization(rounds=0).solve(problems, settings, starts)
     choice = choose(problems[0]) if is_linear(problems) else "exact"
     if choice == "exact":
         return WorkingSet().solve(problems, settings, starts)
@@ -83,7 +87,10 @@ def judge(problems: Sequence[Any], settings: Settings, betas: Sequence[Floats]) 
     """
     outer = settings.progress
     with Progress(settings.tol, max_iter=0, time_limit=outer.time_left()) as progress:
-        judged = WorkingSet().solve(problems, replace(settings, progress=progress), betas)
+        inner = replace(settings, progress=progress)
+        elsewhere = is_elsewhere(problems, settings)
+        solver = BlockMinimization(rounds=0) if elsewhere else WorkingSet()
+        judged = solver.solve(problems, inner, betas)
     if progress.stop_reason == "interrupted":
         outer.interrupt()
     if not settings.is_over:

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from margrave.problem import Floats, JointProblem, Problem, Solution
+from margrave.problem import Floats, JointProblem, Problem, Solution, loaded
 from margrave.progress import Progress
 from margrave.solvers.active_set import ActiveSet
-from margrave.solvers.base import Settings
+from margrave.solvers.base import Settings, refuse_remote
 from margrave.solvers.descent import Core, Kernels, descend
 from margrave.solvers.joint import joint_core
 from margrave.solvers.sample_start import has_sample_start, sample_start
@@ -55,6 +55,7 @@ class WorkingSet(BaseEstimator):  # type: ignore[misc]
         starts: Sequence[Floats] | None = None,
     ) -> list[Solution]:
         """Solve the problems."""
+        refuse_remote("exact", problems)
         if self.size is not None and self.size < 2:
             raise ValueError(f"a working set needs at least 2 variables, got size={self.size}")
         return descend(problems, settings, starts, _core_of, "exact", self.size)
@@ -82,6 +83,7 @@ def solve_rows(
     ) as progress:
         inner = replace(settings, tol=tol, progress=progress)
         part = problem.restrict(rows)
+        part = replace(part, data=replace(part.data, X=loaded(part.data.X)))
         (found,) = WorkingSet(size).solve([part], inner, [beta[rows]])
     if progress.stop_reason == "interrupted":
         outer.interrupt()

@@ -1,0 +1,330 @@
+"""One machine on every engine: seconds, bytes, and what more workers would bring.
+
+    python -m benchmarks.engines [--only NAME ...]     # measures, and writes docs/distributed.md
+    python -m benchmarks.engines --report              # writes the page from the result files
+
+Every fit has a process of its own (with MPI as many as it has ranks). All but the exact solver run
+the same algorithm on the same blocks; where the number of blocks is the same, so is the model, to
+the last bit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks import data
+from benchmarks.measure import machine
+from benchmarks.papers.common import ROOT, markdown
+from benchmarks.papers.report import placed
+from margrave import SVC, solvers
+
+FOLDER = ROOT / "benchmarks" / "results"
+PAGE = ROOT / "docs" / "distributed.md"
+SET = 2048  # variables of the working set
+REPEATS = 3
+LIMIT = 1200  # seconds of one process
+
+# a stated network: 10 Gbit/s and 0.1 ms, and the overhead of one call of Dask's, measured apart
+BANDWIDTH, LATENCY = 1.25e9, 1e-4
+WORKERS = (2, 32, 1000)
+
+
+@dataclass(frozen=True)
+class Case:
+    title: str
+    dataset: str
+    prepare: Any
+    rows: int | None
+    parameters: Mapping[str, float]
+
+
+CASES = {
+    "ijcnn1": Case(
+        "ijcnn1, 49,990 rows, C=32, gamma=2",
+        *("ijcnn1", data.train_part, None, {"C": 32.0, "gamma": 2.0}),
+    ),
+    "covtype-100k": Case(
+        "covtype.binary, 100,000 rows, C=32, gamma=32",
+        *("covtype", data.covtype_binary, 100_000, {"C": 32.0, "gamma": 32.0}),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Way:
+    title: str
+    engine: str | None  # None: the exact solver
+    workers: int
+    threads: int = 1  # of this process
+
+
+WAYS = {
+    "exact": Way("exact, 2 threads", None, 1, 2),
+    "serial": Way("serial, 1 block", "serial", 1),
+    "threads-2": Way("2 threads", "threads", 2, 2),
+    "dask-2": Way("Dask, 2 workers of 1 thread", "dask", 2),
+    "mpi-2": Way("MPI, 2 ranks of 1 thread", "mpi", 2),
+    "dask-4": Way("Dask, 4 workers on the 2 cores", "dask", 4),
+    "mpi-4": Way("MPI, 4 ranks on the 2 cores", "mpi", 4),
+}
+
+
+# --- one process ---------------------------------------------------------------------------------
+
+
+def measure(case: Case, way: Way, generated: bool) -> dict[str, Any]:
+    raw = data.generate(case.dataset) if generated else data.read(case.dataset)
+    rows = case.prepare(raw, None if generated else case.rows, 100).in_form("float32-dense")
+    solver: Any = "exact"
+    if way.engine is not None:
+        solver = solvers.BlockMinimization(blocks=way.workers)
+    seconds, model, close = [], None, lambda: None
+    engine: Any = way.engine
+    if way.engine == "dask":
+        from distributed import Client, LocalCluster
+
+        cluster = LocalCluster(
+            n_workers=way.workers,
+            threads_per_worker=1,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+        )
+        engine = Client(cluster)
+
+        def close() -> None:
+            engine.close()
+            cluster.close()
+
+    for repeat in range(1 + (1 if generated else REPEATS)):
+        few = rows.head() if repeat == 0 else rows  # the first loads what is loaded lazily
+        model = SVC(
+            **case.parameters,
+            tol=1e-3,
+            solver=solver,
+            engine=engine,
+            n_jobs=way.threads,
+            memory_limit="4GiB",
+            random_state=0,
+        )
+        if repeat == 0:
+            model.set_params(solver="exact" if way.engine is None else "pbm")
+        begin = time.perf_counter()
+        model.fit(few.X, few.y)
+        seconds.append(time.perf_counter() - begin)
+    close()
+    assert model is not None
+    rounds = [record for record in model.history_ if "own_gap" in record]
+    return {
+        "seconds": median(seconds[1:]),
+        "repeats": seconds[1:],
+        "objective": model.objective_,
+        "gap": model.gap_,
+        "converged": model.converged_,
+        "rounds": model.n_iter_,
+        "rows": len(rows.y),
+        "features": int(rows.X.shape[1]),
+        "support_vectors": len(model.support_),
+        "bytes_per_round": median(r["bytes"] for r in rounds[1:]) if len(rounds) > 1 else None,
+        "round_seconds": _per_round(rounds),
+        "versions": {
+            name: _version(name) for name in ("margrave", "numpy", "distributed", "mpi4py")
+        },
+    }
+
+
+def _per_round(rounds: list[dict[str, Any]]) -> float | None:
+    """Median seconds between two rounds of the working set."""
+    times = [record["seconds"] for record in rounds]
+    steps = [b - a for a, b in itertools.pairwise(times) if b > a]
+    return median(steps) if steps else None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def expected_bytes(features: int, workers: int, itemsize: int = 4) -> int:
+    """What a round has to move: the spec's count.
+
+    Candidates (a rate and a number) from every worker, the new rows of the set with three numbers
+    each from where they are to the driver and from there to all, one number per member to all.
+    """
+    new = SET // 2
+    row = features * itemsize + 3 * 8
+    return workers * new * 16 + new * row * (1 + workers) + workers * SET * 8
+
+
+# --- all of them ---------------------------------------------------------------------------------
+
+
+def run(names: list[str], ways: list[str], generated: bool, output: Path | None) -> int:
+    failed = False
+    for name in names:
+        print(CASES[name].title, file=sys.stderr, flush=True)
+        runs = {}
+        for each in ways:
+            runs[each] = apart(name, each, generated)
+            print(f"  {WAYS[each].title:34} {_told(runs[each])}", file=sys.stderr, flush=True)
+            failed |= "error" in runs[each]
+        found = {
+            "name": name,
+            "title": CASES[name].title,
+            "parameters": dict(CASES[name].parameters),
+            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "machine": machine(),
+            "ways": runs,
+        }
+        if output is not None:
+            (output / f"engines-{name}.json").write_text(json.dumps(found, indent=1) + "\n")
+    return int(failed)
+
+
+def apart(name: str, each: str, generated: bool) -> dict[str, Any]:
+    """One measurement in processes of its own; a failure is told instead of raised."""
+    way = WAYS[each]
+    task = [sys.executable, "-m", "benchmarks.engines", "--measure", name, each]
+    if generated:
+        task.append("--generated")
+    if way.engine == "mpi":
+        launcher = shutil.which(
+            "mpiexec", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        )
+        if launcher is None:
+            return {"error": "there is no mpiexec"}
+        task = [launcher, "-n", str(way.workers), *task]
+    try:
+        done = subprocess.run(
+            task, check=False, capture_output=True, text=True, cwd=ROOT, timeout=LIMIT
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"given up after {LIMIT} s"}
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode != 0 or not lines:
+        return {"error": (done.stderr.strip().splitlines() or ["no answer"])[-1]}
+    found: dict[str, Any] = json.loads(lines[-1])
+    return found
+
+
+def _told(found: dict[str, Any]) -> str:
+    if "error" in found:
+        return str(found["error"])
+    moved = found["bytes_per_round"]
+    per_round = f", {moved / 1e6:.2f} MB per round" if moved else ""
+    return f"{found['seconds']:8.2f} s, gap {found['gap']:.1e}, {found['rounds']} rounds{per_round}"
+
+
+# --- the page ------------------------------------------------------------------------------------
+
+
+def report(folder: Path = FOLDER) -> str:
+    parts = []
+    for name, case in CASES.items():
+        file = folder / f"engines-{name}.json"
+        if not file.exists():
+            continue
+        found = json.loads(file.read_text())
+        parts += [f"### {case.title}", _table(found["ways"])]
+        model = _model(found["ways"])
+        if model is not None:
+            parts += [model]
+        machine_ = found["machine"]
+        parts.append(f"{machine_['cpu']}, {machine_['cores']} cores. {found['started'][:10]}.")
+    return "\n\n".join(parts) or "Nothing has been measured yet."
+
+
+def _table(ways: Mapping[str, dict[str, Any]]) -> str:
+    head = ["where", "seconds", "over 2 threads", "objective", "gap", "rounds"]
+    head += ["MB per round", "over the count"]
+    local = ways.get("threads-2", {}).get("seconds")
+    rows = []
+    for name, way in WAYS.items():
+        found = ways.get(name)
+        if found is None or "error" in found:
+            rows.append([way.title, (found or {}).get("error", "-"), *["-"] * 6])
+            continue
+        moved = found["bytes_per_round"]
+        count = expected_bytes(found["features"], way.workers)
+        rows.append(
+            [
+                way.title,
+                f"{found['seconds']:.3g}",
+                f"{found['seconds'] / local:.2f}x" if local else "-",
+                f"{found['objective']:.8g}",
+                f"{found['gap']:.1e}",
+                str(found["rounds"]),
+                f"{moved / 1e6:.2f}" if moved else "-",
+                f"{moved / count:.2f}x" if moved else "-",
+            ]
+        )
+    return markdown(head, rows)
+
+
+def _model(ways: Mapping[str, dict[str, Any]]) -> str | None:
+    """Seconds of a round with more workers, from those with one and with two."""
+    one, two = (ways.get(name, {}).get("round_seconds") for name in ("serial", "threads-2"))
+    if one is None or two is None:
+        return None
+    shared = max(0.0, 2.0 * (one - two))  # a / K + b
+    driver = max(0.0, one - shared)
+    features = ways["threads-2"]["features"]
+    head = ["workers", "compute (ms)", "driver (ms)", "network (ms)", "round (ms)", "speed-up"]
+    rows = []
+    for workers in WORKERS:
+        network = 4.0 * LATENCY + expected_bytes(features, workers) / BANDWIDTH
+        network_tree = 4.0 * LATENCY * math.ceil(math.log2(workers)) + (
+            expected_bytes(features, 1) * math.ceil(math.log2(workers)) / BANDWIDTH
+        )
+        network = min(network, network_tree) if workers > 2 else network
+        total = shared / workers + driver + network
+        cells = (shared / workers, driver, network, total)
+        rows.append(
+            [f"{workers:,}", *[f"{1e3 * cell:.2f}" for cell in cells], f"{one / total:.1f}x"]
+        )
+    return (
+        f"A round takes {1e3 * one:.1f} ms on one core, {1e3 * shared:.1f} ms of which is shared"
+        f" among workers. Extrapolated, with {BANDWIDTH * 8 / 1e9:g} Gbit/s, {LATENCY * 1e3:g} ms"
+        " of latency and what is the same for all sent along a tree:\n\n" + markdown(head, rows)
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.engines", description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=list(CASES), default=list(CASES))
+    parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
+    parser.add_argument("--generated", action="store_true", help="made-up data")
+    parser.add_argument("--report", action="store_true", help="write the page only")
+    parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.measure:
+        case, way = options.measure
+        found = measure(CASES[case], WAYS[way], options.generated)
+        print(json.dumps(found))
+        return 0
+    code = 0
+    if not options.report:
+        output = None if options.generated else FOLDER
+        code = run(options.only, options.ways, options.generated, output)
+    if not options.generated:
+        PAGE.write_text(placed(PAGE.read_text(), report()))
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+"""Hsieh, Si, Dhillon: Communication-Efficient Parallel Block Minimization for Kernel Machines.
+
+    python -m benchmarks.papers.pbm [--only NAME ...] [--methods NAME ...] [--time-limit SECONDS]
+
+Table 2: the first step (each block's own model) and the solution to 1e-3, with the parameters of
+the paper. Blocks are on the threads of this machine; `benchmarks/engines.py` has clusters.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from benchmarks.papers.common import Method, Paper, Table, run
+from benchmarks.papers.data import DataSet, covtype_binary
+from benchmarks.papers.dcsvm import DENSE, _svc
+from margrave import solvers
+
+BLOCKS = 32  # machines of the paper
+
+DATASETS = {
+    "covtype": DataSet(
+        "covtype.binary, C=32, gamma=32",
+        "covtype",
+        covtype_binary,
+        DENSE,
+        {"C": 32.0, "gamma": 32.0},
+        (),
+    ),
+}
+
+
+def stop_after_the_first(record: Mapping[str, Any]) -> bool:
+    """Stop when the blocks have been solved once: what is left is their own models."""
+    return "step" in record
+
+
+def _pbm(parameters: Mapping[str, Any], **solver: Any) -> Any:
+    return _svc(parameters, solver=solvers.BlockMinimization(**solver))
+
+
+def _first(parameters: Mapping[str, Any]) -> Any:
+    return _pbm(parameters, blocks=BLOCKS).set_params(callbacks=stop_after_the_first)
+
+
+METHODS = {
+    "first": Method("PBM (first step)", _first),
+    "pbm": Method("PBM (one round, then working set)", partial(_pbm, blocks=BLOCKS)),
+    "random": Method("the same on random blocks", partial(_pbm, blocks=BLOCKS, partition="random")),
+    "rounds": Method("PBM (rounds alone)", partial(_pbm, blocks=BLOCKS, finish=None)),
+    "set": Method("working set alone", partial(_pbm, blocks=2, rounds=0)),
+}
+TABLE_2 = Table("table2", tuple(METHODS), tuple(DATASETS))
+PAPER = Paper("pbm", DATASETS, METHODS, (TABLE_2,))
+
+if __name__ == "__main__":
+    sys.exit(run(PAPER))

@@ -1,0 +1,181 @@
+"""Rows whose problems are solved by themselves, as if there were no others."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from margrave import _core
+from margrave.problem import Data, JointProblem, Problem
+
+Floats = NDArray[np.float64]
+
+_LARGEST_SET = 2048  # variables per round
+_BUFFER = 1 << 20  # bytes for kernel rows on their way
+_FLOAT32_TOL = 1e-4  # relative gap that single-precision kernel values can certify
+_FLOOR = 1e-6  # of the tolerance: logistic variables below that share of C are as good as zero
+# a start need not be good: a part that crawls is left as it is
+_ROUNDS = 30
+_STEPS_PER_ROW = 20
+_MOST_STEPS_PER_ROW = 100_000  # of what is kept: more is a descent without end
+
+
+@dataclass(frozen=True)
+class Local:
+    """What one problem has come to on the rows of one part, which knew of no others.
+
+    ``scores`` are those of the part's own rows and hold no intercept.
+    """
+
+    beta: Floats
+    scores: Floats
+    intercept: Any
+    objective: float
+    dual: float
+    kernel_values: int
+    definite: bool
+
+
+class DualBlock:
+    """Some rows, and the problems that are to be solved on them alone.
+
+    Parameters
+    ----------
+    problems : list of Problem and JointProblem
+        On the same data: these rows. A joint problem's intercepts are not free.
+    starts : list of float64 arrays and None
+        Dual variables to begin with; None for zero.
+    memory : int
+        Bytes for the working set's kernel block and kernel rows.
+    threads : int
+
+    Examples
+    --------
+    >>> from margrave.kernels import Kernel
+    >>> from margrave.losses import Loss
+    >>> from margrave.problem import Data
+    >>> data = Data(np.array([[-1.0], [1.0]]), Kernel("linear"), np.array([0, 2]))
+    >>> problem = Problem(data, None, np.array([-1.0, 1.0]), np.ones(2), Loss("hinge"), None)
+    >>> block = DualBlock([problem], [None], 1 << 20, 1)
+    >>> block.solve(1e-6, True, time.time() + 10.0)
+    >>> block.found()[0].scores.round(6).tolist()
+    [-1.0, 1.0]
+    """
+
+    def __init__(
+        self,
+        problems: Sequence[Problem | JointProblem],
+        starts: Sequence[Floats | None],
+        memory: int,
+        threads: int,
+    ) -> None:
+        self.problems, self.starts = problems, starts
+        self.memory, self.threads = memory, threads
+        self.solved: list[Local | None] = [None] * len(problems)
+        self.cancelled = threading.Event()
+
+    def cancel(self) -> None:
+        """End the work of another thread: nobody waits for it any longer."""
+        self.cancelled.set()
+
+    def solve(self, tol: float, thorough: bool, deadline: float) -> None:
+        """Solve the problems to the relative gap `tol`, each from its start.
+
+        A start for others is left to be as good as some rounds make it. What is to be kept is
+        `thorough`: hardly limited, and certified in double precision. Ends at the `deadline`
+        (seconds of ``time.time``).
+        """
+        rows: dict[tuple[str, float], _core.KernelRows] = {}  # shared by the problems
+        for number, (problem, start) in enumerate(zip(self.problems, self.starts, strict=True)):
+            if self.cancelled.is_set() or time.time() >= deadline:
+                return
+            precision = precision_for(tol, problem.data)
+            core = self._core(problem, start, tol, precision, rows)
+            begun, figures = self._run(core, len(problem.y), tol, thorough, deadline)
+            if begun or start is None:
+                self.solved[number] = local_of(problem, core, figures)
+            if thorough and precision == "float32" and figures["gap"] > tol and begun:
+                # single precision is exhausted
+                core = self._core(problem, core.beta, tol, "float64", rows)
+                begun, figures = self._run(core, len(problem.y), tol, thorough, deadline)
+                if begun:
+                    self.solved[number] = local_of(problem, core, figures)
+            if core.interrupted:
+                raise KeyboardInterrupt
+
+    def found(self) -> list[Local | None]:
+        """Return the solutions; zero, or None in the place of a start, where there was no time."""
+        return [
+            self._zero(problem) if solved is None and start is None else solved
+            for problem, start, solved in zip(self.problems, self.starts, self.solved, strict=True)
+        ]
+
+    def _run(
+        self, core: Any, n_rows: int, tol: float, thorough: bool, deadline: float
+    ) -> tuple[bool, dict[str, Any]]:
+        """Rounds until the gap is reached; whether there was time for the start, and figures."""
+        target, crawls = tol, False
+        while True:
+            left = max(0.0, deadline - time.time())
+            status, _ = core.advance(target, 1, 1e18, left)
+            rounds, steps, _ = core.work
+            if thorough:
+                crawls = steps > _MOST_STEPS_PER_ROW * n_rows
+            else:
+                crawls = rounds >= _ROUNDS or steps > _STEPS_PER_ROW * n_rows
+            if status == "running" and not (crawls or self.cancelled.is_set()):
+                continue
+            figures = core.certify(left) if thorough and status != "stopped" else None
+            missed = figures is not None and figures["gap"] > tol and status == "converged"
+            if missed and target > 0.02 * tol:  # the running figures were better than the truth
+                target *= 0.7
+                continue
+            return status != "stopped" or rounds > 0, figures or core.figures()
+
+    def _zero(self, problem: Problem | JointProblem) -> Local:
+        core = self._core(problem, None, 1.0, "float64", {})
+        return local_of(problem, core, core.figures())
+
+    def _core(
+        self,
+        problem: Problem | JointProblem,
+        start: Floats | None,
+        tol: float,
+        precision: str,
+        rows: dict[tuple[str, float], _core.KernelRows],
+    ) -> Any:
+        size = max(2, min(_LARGEST_SET, math.isqrt(self.memory // 32)))
+        left = max(0, self.memory - 8 * min(size, len(problem.y)) ** 2 - _BUFFER)
+        key = (precision, problem.offset)
+        if key not in rows:
+            rows.clear()
+            cache = not isinstance(problem, JointProblem)
+            rows[key] = problem.data.kernel_rows(
+                key[0], left, _BUFFER, self.threads, problem.offset, cache
+            )
+        return problem.core(rows[key], start, size, _FLOOR * tol)
+
+
+def local_of(problem: Problem | JointProblem, core: Any, figures: dict[str, Any]) -> Local:
+    """Return what a compiled solver has come to on rows that knew of no others."""
+    beta, scores, intercept = core.beta, core.scores, figures["intercept"]
+    if problem.intercept == "regularized":  # the core's scores hold it already
+        intercept = beta.sum(axis=0)
+        scores = scores - intercept
+    objective, dual = float(figures["objective"]), float(figures["dual"])
+    least = -1e-4 * max(abs(objective), abs(dual), problem.least_scale)
+    with np.errstate(invalid="ignore"):  # a descent without end: infinite times zero
+        definite = float((beta * scores).sum()) >= least  # else the kernel is not
+    return Local(beta, scores, intercept, objective, dual, core.work[2], definite)
+
+
+def precision_for(tol: float, data: Data) -> str:
+    """Tiles that are good enough for a relative gap."""
+    return "float32" if tol >= _FLOAT32_TOL and data.fits_float32 else "float64"

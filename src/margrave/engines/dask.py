@@ -1,0 +1,237 @@
+"""Shards on the workers of a Dask cluster, and rows of Dask collections."""
+
+from __future__ import annotations
+
+import itertools
+import time
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from margrave.engines.base import ShardLost, is_collection
+from margrave.engines.dask_workers import DaskWorkers, distributed
+from margrave.engines.remote import (
+    Assembly,
+    Kept,
+    Order,
+    RemoteShards,
+    assembly,
+    join,
+    pack,
+    place,
+    remote_rows,
+)
+from margrave.rows import Piece, Places, RemoteRows, outline
+
+
+class Dask:
+    """Blocks on the workers of a Dask cluster.
+
+    A worker works on one shard at a time, with all its threads. This process must be able to reach
+    the workers and not only the scheduler; so must they each other.
+
+    Parameters
+    ----------
+    client : distributed.Client or str, default=None
+        A client, the address of a scheduler, or None for the current client.
+    timeout : float, default=30.0
+        Seconds without a sign of life after which a worker counts as lost. One that computes is not
+        silent, unless it holds the interpreter's lock for so long.
+
+    Examples
+    --------
+    >>> engine = Dask("tcp://10.0.0.1:8786")  # connects when it is used
+    >>> engine.scatter(list, ["abc", "de"]).map("__len__")  # doctest: +SKIP
+    [3, 2]
+    """
+
+    is_remote = True
+
+    def __init__(self, client: Any = None, timeout: float = 30.0) -> None:
+        if client is None:
+            try:
+                client = distributed.get_client()
+            except ValueError:
+                raise ValueError(
+                    "there is no Dask client: create a dask.distributed.Client first"
+                ) from None
+        self.timeout = timeout
+        self._workers: DaskWorkers | None = None
+        self._shards = itertools.count()
+        if isinstance(client, str):
+            self._address = client.removeprefix("dask://")
+        elif isinstance(client, distributed.Client):
+            if client.asynchronous:
+                raise ValueError("the engine needs a client that is not asynchronous")
+            self._address = client.scheduler.address
+            self._workers = DaskWorkers(client, timeout)
+        else:
+            raise ValueError(f"client must be a distributed.Client or an address, got {client!r}")
+
+    # scikit-learn copies parameters: a copy is the same engine, with the same client and actors
+    def __copy__(self) -> Dask:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Dask:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Dask, (self._address, self.timeout)
+
+    @property
+    def workers(self) -> DaskWorkers:
+        """The workers of the cluster; connects to it if only its address was known."""
+        if self._workers is None:
+            client = None
+            with suppress(ValueError):
+                client = distributed.Client.current()
+            if client is None or not client.scheduler.address.endswith(self._address):
+                client = distributed.Client(self._address, set_as_default=False)
+                weakref.finalize(self, client.close)
+            self._workers = DaskWorkers(client, self.timeout)
+        return self._workers
+
+    @property
+    def n_workers(self) -> int:
+        """Workers that are there now."""
+        return len(self.workers.staff())
+
+    def share(self, at_work: int, threads: int, memory: int) -> tuple[int, int]:
+        """Core threads and bytes for one shard: what the weakest worker has."""
+        staff = self.workers.staff().values()
+        shards = -(-at_work // len(staff))
+        limit = min(worker["memory_limit"] or 4 * memory for worker in staff)
+        return max(1, min(worker["nthreads"] for worker in staff) // shards), limit // 4 // shards
+
+    def scatter(self, block_type: Callable[..., Any], pieces: Sequence[Any]) -> RemoteShards:
+        """Build one block per piece: where most of its rows are, else in turn."""
+        found = itertools.chain(*map(remote_rows, pieces))
+        holders = self._holders(found)
+        homes = place(pieces, self.workers.staff(), lambda piece: holders.get(piece, ()))
+        self.workers.open({*homes, *itertools.chain(*holders.values())})  # side by side
+        return RemoteShards(self._ask, block_type, pieces, homes, self._shards)
+
+    # --- collections ------------------------------------------------------------------------
+
+    def rows(self, X: Any, prepare: Callable[[Any], tuple[Any, Any]]) -> RemoteRows:
+        """Keep the rows of a collection on the workers.
+
+        Parameters
+        ----------
+        X : dask array, dask dataframe, or list of futures or delayed arrays
+            In partitions of rows.
+        prepare : callable
+            Makes of a partition what is to be kept there, an array or CSR matrix, and what is to be
+            known of it here. Its ValueError is raised with the number of the partition.
+        """
+        submit = self.workers.client.submit
+        kept = [submit(_prepare, prepare, part, pure=False) for part in self._partitions(X)]
+        told = self._gather([submit(_tell, one, pure=False) for one in kept])
+        pieces = [_DaskPiece(self, *both) for both in zip(kept, told, strict=True)]
+        return RemoteRows.of(pieces, [facts for _, facts in told])
+
+    def vector(self, y: Any, lengths: Sequence[int]) -> Any:
+        """Bring an entry per row here; partitions are to have these lengths."""
+        if not is_collection(y):
+            return join([y], [sum(lengths)], "the only partition")
+        return join(self._gather(self._partitions(y)), lengths, "partition")
+
+    def _partitions(self, X: Any) -> list[Any]:
+        if hasattr(X, "to_delayed"):
+            if len(getattr(X, "numblocks", ())) > 1 and X.numblocks[1] > 1:
+                X = X.rechunk({1: -1})
+            X = np.ravel(X.to_delayed()).tolist()
+        futures: list[Any] = self.workers.client.compute(list(X))
+        return futures
+
+    def _gather(self, futures: Sequence[Any]) -> list[Any]:
+        looked = time.monotonic()
+        while not all(future.done() for future in futures):
+            time.sleep(0.01)
+            if time.monotonic() > looked + 1.0:
+                self.workers.staff()  # raises if nobody is left to work
+                looked = time.monotonic()
+        for number, future in enumerate(futures):
+            if future.status == "error" and isinstance(future.exception(), ValueError):
+                raise ValueError(f"partition {number}: {future.exception()}")
+        found: list[Any] = self.workers.client.gather(list(futures), direct=True)
+        return found
+
+    def _holders(self, rows: Iterable[RemoteRows]) -> dict[Piece, list[str]]:
+        """Workers that keep the pieces of rows; waits for what Dask has to make again."""
+        pieces = {one.pieces[number] for one in rows for number, _ in one.by_piece()}
+        kept = {piece: piece.future.key for piece in pieces if isinstance(piece, _DaskPiece)}
+        end = time.monotonic() + self.timeout
+        while kept:
+            known = self.workers.scheduler("who_has", keys=list(kept.values()))
+            lost = self.workers.lost
+            holders: dict[Piece, list[str]] = {
+                piece: [worker for worker in known[key] if worker not in lost]
+                for piece, key in kept.items()
+            }
+            missing = [piece for piece in kept if not holders[piece]]
+            if not missing:
+                return holders
+            if any(piece.future.status in ("error", "cancelled") for piece in missing):
+                raise RuntimeError("rows were lost with their worker, and cannot be made again")
+            keepers = sorted({worker for piece in missing for worker in known[kept[piece]]})
+            if keepers and time.monotonic() > end:
+                raise ShardLost(keepers, "nobody else has the rows")
+            self.workers.staff()  # raises if nobody is left to make them
+            time.sleep(0.05)
+        return {}
+
+    def take(self, piece: _DaskPiece, places: Places) -> Any:
+        """Bring some rows here."""
+        rows = RemoteRows([piece], np.zeros(1, np.int64), places[:1])
+        [[worker, *_]] = self._holders([rows]).values()
+        return self.workers.take(worker, piece.future.key, places)
+
+    # --- orders -----------------------------------------------------------------------------
+
+    def _ask(self, orders: Mapping[str, Order]) -> dict[str, Any]:
+        gone = [worker for worker in orders if worker in self.workers.lost]
+        if gone:
+            raise ShardLost(gone, "it was lost before, and its shards with it")
+        packed, sources = {}, set[str]()
+        for worker, order in orders.items():
+            body, rows = pack(order)
+            heads = [self._assembly(one, worker, sources) for one in rows]
+            packed[worker] = (body, pack(heads)[0] if heads else None)
+        return self.workers.run(packed, sources)
+
+    def _assembly(self, rows: RemoteRows, worker: str, sources: set[str]) -> Assembly:
+        holders = self._holders([rows])
+
+        def find(piece: Piece, places: Places) -> Any:
+            if not isinstance(piece, _DaskPiece):
+                return piece.take(places)
+            source = worker if worker in holders[piece] else holders[piece][0]
+            sources.add(source)
+            return Kept((source, self.workers.open([source])[source]), piece.future.key, places)
+
+        return assembly(rows, find)
+
+
+class _DaskPiece(Piece):
+    """A partition that workers keep."""
+
+    def __init__(self, engine: Dask, future: Any, told: tuple[Any, Any]) -> None:
+        super().__init__(*told[0])
+        self.engine, self.future = engine, future
+
+    def take(self, places: Places) -> Any:
+        """Bring some of the rows here."""
+        return self.engine.take(self, places)
+
+
+def _prepare(prepare: Callable[[Any], tuple[Any, Any]], partition: Any) -> tuple[Any, Any]:
+    return prepare(partition)
+
+
+def _tell(kept: tuple[Any, Any]) -> tuple[Any, Any]:
+    rows, facts = kept
+    return outline(rows), facts

@@ -1,0 +1,285 @@
+"""Workers of a Dask cluster: who is there, who is lost, and how their sites are called.
+
+Every worker that is needed gets one actor, which is a `Site`: it holds blocks and calls them in a
+thread of its own. The scheduler only places the actors; calls go to the workers directly, whatever
+the client does otherwise, and so do rows from one worker to another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+import time
+import uuid
+from collections.abc import Coroutine, Iterable, Mapping
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
+from contextlib import suppress
+from types import NoneType
+from typing import Any
+
+from margrave.engines.base import ShardLost
+from margrave.engines.remote import (
+    Assembly,
+    Failed,
+    Frames,
+    Kept,
+    Site,
+    pack,
+    pack_error,
+    settle,
+    unpack,
+)
+from margrave.rows import Places
+
+try:
+    import distributed
+    from distributed.protocol import to_serialize
+except ImportError as error:
+    raise ImportError('the engine "dask" needs: pip install "margrave[dask]"') from error
+
+__all__ = ["DaskWorkers", "distributed"]
+
+_LOOK = 1.0  # seconds of waiting after which to look whether the workers are alive
+_PATIENCE = 5.0  # seconds for the first worker of a cluster to come
+_NOT_THERE = ("error", "cancelled")  # states of an actor
+_UNREACHED = (OSError, KeyError, CancelledError)  # KeyError: another worker at the same address
+
+
+class DaskWorkers:
+    """Workers of the cluster behind a client, by their addresses.
+
+    One that was silent for `timeout` seconds, or could not be reached, is lost: nobody calls it
+    again before the scheduler has heard of it.
+    """
+
+    def __init__(self, client: Any, timeout: float) -> None:
+        self.client, self.timeout = client, timeout
+        self.lost: dict[str, float] = {}  # and when the scheduler had last seen them
+        self._sites: dict[str, Any] = {}  # futures of the actors
+        self._opening = threading.Lock()
+        self._orders = itertools.count()
+
+    # --- who is there -----------------------------------------------------------------------
+
+    def scheduler(self, name: str, **args: Any) -> Any:
+        """Ask the scheduler, not longer than the timeout."""
+        try:
+            return self._spawn(getattr(self.client.scheduler, name)(**args)).result(self.timeout)
+        except (OSError, CancelledError) as error:
+            where = self.client.scheduler.address
+            raise RuntimeError(f"the Dask scheduler at {where} does not answer") from error
+
+    def live(self) -> dict[str, Any]:
+        """What the scheduler knows of the workers that can be used."""
+        roll = self._roll()
+        for worker, seen in list(self.lost.items()):
+            if worker in roll and roll[worker]["last_seen"] > seen:
+                del self.lost[worker]
+                if site := self._sites.pop(worker, None):  # it may still be at work
+                    self._spawn(_end(self.client, worker, site))
+        return {
+            worker: known
+            for worker, known in roll.items()
+            if worker not in self.lost and known["status"] == "running"
+        }
+
+    def staff(self) -> dict[str, Any]:
+        """As `live`, but waits for a worker if there is none."""
+        lost = list(self.lost)
+        end = time.monotonic() + (self.timeout if lost else min(self.timeout, _PATIENCE))
+        while not (live := self.live()):
+            if time.monotonic() > end:
+                if lost:
+                    raise RuntimeError(f"no Dask worker is left; lost: {', '.join(lost)}")
+                raise ValueError("the Dask cluster has no workers")
+            time.sleep(0.05)
+        return live
+
+    def lose(self, workers: Iterable[str]) -> None:
+        """Take note that workers are lost, and their sites with them."""
+        roll = self._roll()
+        for worker in workers:
+            self.lost[worker] = roll[worker]["last_seen"] if worker in roll else 0.0
+
+    def _roll(self) -> dict[str, Any]:
+        workers: dict[str, Any] = self.scheduler("identity")["workers"]
+        return workers
+
+    def _silent(
+        self, workers: Iterable[str], seen: dict[str, tuple[float, float]]
+    ) -> dict[str, str]:
+        """Workers that are gone, and why we think so.
+
+        `seen` keeps between calls the last sign of each, as the scheduler dates it, and since when
+        we know it: their clock need not be ours.
+        """
+        roll, now, gone = self._roll(), time.monotonic(), {}
+        for worker in workers:
+            if worker not in roll:
+                gone[worker] = "it has left the cluster"
+            elif seen.setdefault(worker, (0.0, now))[0] != roll[worker]["last_seen"]:
+                seen[worker] = (roll[worker]["last_seen"], now)
+            elif now - seen[worker][1] > self.timeout:
+                gone[worker] = f"no sign of life for {self.timeout:g} s"
+        return gone
+
+    # --- what they do -----------------------------------------------------------------------
+
+    def open(self, workers: Iterable[str]) -> dict[str, str]:
+        """Make sure that the workers have a site; its key, by worker."""
+        with self._opening:
+            new = {}
+            for worker in workers:
+                if worker not in self._sites or self._sites[worker].status in _NOT_THERE:
+                    self._sites[worker] = self.client.submit(
+                        _Actor,
+                        actor=True,
+                        key=f"margrave-{uuid.uuid4().hex}",
+                        workers=[worker],
+                        allow_other_workers=False,
+                        pure=False,
+                    )
+                    new[self._spawn(_ready(self._sites[worker]))] = worker
+            self._collect(new)
+            return {worker: self._sites[worker].key for worker in workers}
+
+    def run(
+        self, orders: Mapping[str, tuple[Frames, Frames | None]], sources: Iterable[str] = ()
+    ) -> dict[str, Any]:
+        """Carry out orders at sites, each with what says where its rows are; their values.
+
+        Rows come from the `sources`, which must not get lost either.
+        """
+        number, keys = next(self._orders), self.open(orders)
+        calls = {
+            self._send(worker, keys[worker], "run", number, *order): worker
+            for worker, order in orders.items()
+        }
+        answers = self._collect(calls, sources, number)
+        try:
+            return settle(answers)
+        except ShardLost as error:  # one that has answered misses another one
+            self.lose(worker for worker in error.workers if worker not in answers)
+            raise
+
+    def take(self, worker: str, name: Any, places: Places) -> Any:
+        """Bring here some of the rows that a worker keeps."""
+        key = self.open([worker])[worker]
+        return self._collect({self._send(worker, key, "take", name, places): worker})[worker]
+
+    def _collect(
+        self,
+        calls: Mapping[Future[Frames], str],
+        sources: Iterable[str] = (),
+        number: int | None = None,
+    ) -> dict[str, Any]:
+        """Wait for the answers of workers, as long as there are signs of life."""
+        waiting, answers = dict(calls), {}
+        seen: dict[str, tuple[float, float]] = {}
+        try:
+            while waiting:
+                done, _ = wait(waiting, _LOOK, FIRST_COMPLETED)
+                gone = {} if done else self._silent({*waiting.values(), *sources}, seen)
+                for call in done:
+                    worker = waiting.pop(call)
+                    try:
+                        frames = call.result()
+                    except _UNREACHED as error:
+                        gone[worker] = f"it cannot be reached ({type(error).__name__}: {error})"
+                    else:
+                        answers[worker] = unpack(frames)
+                        if isinstance(answers[worker], Failed):
+                            self._cancel(waiting, number)  # nobody needs the others now
+                if gone:
+                    for call in [call for call, worker in waiting.items() if worker in gone]:
+                        call.cancel()
+                        del waiting[call]
+                    self.lose(gone)
+                    raise ShardLost(list(gone), "; ".join(dict.fromkeys(gone.values())))
+        except BaseException:  # a loss, or Ctrl-C: nobody is at work when the caller goes on
+            self._cancel(waiting, number)
+            wait(waiting, self.timeout)
+            for call in waiting:
+                call.cancel()
+            raise
+        return answers
+
+    def _cancel(self, waiting: Mapping[Future[Frames], str], number: int | None) -> None:
+        for worker in waiting.values() if number is not None else ():
+            if worker in self._sites:
+                self._send(worker, self._sites[worker].key, "cancel", number)
+
+    def _send(self, worker: str, key: str, method: str, *args: Any) -> Future[Any]:
+        return self._spawn(_execute(self.client, worker, key, method, *args))
+
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
+        return asyncio.run_coroutine_threadsafe(work, self.client.loop.asyncio_loop)
+
+
+async def _ready(future: Any) -> Frames:
+    await future
+    return pack(None)[0]
+
+
+async def _end(client: Any, worker: str, site: Any) -> None:
+    with suppress(*_UNREACHED):
+        await _execute(client, worker, site.key, "end")
+
+
+async def _execute(node: Any, worker: str, key: str, method: str, *args: Any) -> Any:
+    """Call a method of an actor from a client or another worker, without the scheduler."""
+    reply = await node.rpc(worker).actor_execute(
+        actor=key, function=method, args=[_as_message(arg) for arg in args], kwargs={}
+    )
+    if reply["status"] != "OK":
+        raise reply["exception"]
+    return reply["result"]
+
+
+def _as_message(arg: Any) -> Any:
+    """Small things go as they are, which takes less time than any way to serialise them."""
+    if isinstance(arg, list):
+        return [_as_message(part) for part in arg]
+    return arg if isinstance(arg, (int, str, bytes, NoneType)) else to_serialize(arg)
+
+
+class _Actor:
+    """The site of a Dask worker; its coroutines run while the site's thread is at work."""
+
+    def __init__(self) -> None:
+        self._worker = distributed.get_worker()
+        self._site = Site(self._worker.address)
+
+    async def run(self, number: int, body: Frames, head: Frames | None) -> Frames:
+        try:
+            arrays = [await self._put(rows) for rows in unpack(head)] if head else []
+        except Exception as error:
+            return pack_error(error)
+        return await asyncio.wrap_future(self._site.run(number, body, lambda: arrays))
+
+    async def cancel(self, number: int) -> None:
+        self._site.cancel(number)
+
+    async def end(self) -> None:
+        self._site.close()
+
+    async def take(self, name: Any, places: Places) -> Frames:
+        rows, _ = self._worker.data[name]
+        return pack(await asyncio.to_thread(rows.__getitem__, places))[0]
+
+    async def _put(self, rows: Assembly) -> Any:
+        found = await asyncio.gather(*map(self._find, rows.wanted))
+        return await asyncio.to_thread(rows.put, found)
+
+    async def _find(self, kept: Kept) -> Any:
+        worker, key = kept.worker
+        try:
+            if worker == self._worker.address:
+                frames = await self.take(kept.name, kept.places)
+            else:
+                frames = await _execute(self._worker, worker, key, "take", kept.name, kept.places)
+        except _UNREACHED as error:
+            what = f"{self._worker.address} could not get rows from it ({type(error).__name__})"
+            raise ShardLost([worker], what) from error
+        return unpack(frames)

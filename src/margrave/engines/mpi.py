@@ -1,0 +1,333 @@
+"""Shards on the ranks of an MPI program.
+
+All ranks run the same script. Rank 0 leads: it gives orders to the sites of all ranks, its own
+among them; the others serve. Orders run in a thread, while the main thread of a rank, the only one
+that calls MPI, answers and gives signs of life.
+"""
+
+from __future__ import annotations
+
+import itertools
+import platform
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+
+from margrave.engines.base import ShardLost
+from margrave.engines.mpi_post import Post, interrupts_noted, mpi
+from margrave.engines.remote import (
+    Assembly,
+    Failed,
+    Frames,
+    Kept,
+    Order,
+    RemoteShards,
+    Site,
+    assembly,
+    join,
+    pack,
+    pack_error,
+    place,
+    settle,
+    unpack,
+)
+from margrave.rows import Piece, Places, RemoteRows, outline
+
+T = TypeVar("T")
+
+_SIGN = 1.0  # seconds between signs of life
+
+
+class MPI:
+    """Blocks on the ranks of an MPI program, which all run the same script.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Intracomm, default=None
+        The ranks; None for all.
+    rows : {"root", "local"}, default="root"
+        Whose rows count: those of rank 0, or those of all ranks together, each with its own.
+    timeout : float, default=60.0
+        Seconds without a sign of life after which a rank counts as lost.
+
+    Examples
+    --------
+    A script for ``mpiexec -n 4 python script.py``; alone it has one rank:
+
+    >>> engine = MPI()  # doctest: +SKIP
+    >>> def lead():
+    ...     with engine.scatter(list, ["abc", "de"]) as shards:
+    ...         return shards.map("__len__")
+    >>> engine.everywhere(lead)  # doctest: +SKIP
+    [3, 2]
+    """
+
+    is_remote = True
+
+    def __init__(self, comm: Any = None, rows: str = "root", timeout: float = 60.0) -> None:
+        if rows not in ("root", "local"):
+            raise ValueError(f"rows must be 'root' or 'local', got {rows!r}")
+        self.comm = mpi.COMM_WORLD if comm is None else comm
+        self.rows_are, self.timeout = rows, timeout
+        self._rank, self._size = self.comm.Get_rank(), self.comm.Get_size()
+        self._post = Post(self.comm)
+        self._site = Site(f"rank {self._rank}", by_name=True)
+        self._leads = False
+        self._lost: set[int] = set()
+        self._per_node = 0
+        # not those of an engine before, whose answers may still come
+        self._orders, self._shards = itertools.count(time.time_ns()), itertools.count()
+
+    def __copy__(self) -> MPI:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> MPI:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        comm = None if self.comm == mpi.COMM_WORLD else self.comm
+        return MPI, (comm, self.rows_are, self.timeout)
+
+    def everywhere(self, lead: Callable[[], T], X: Any = None, vectors: Sequence[Any] = ()) -> T:
+        """Run `lead` on rank 0, while all other ranks serve it; its result or error on all ranks.
+
+        `X` and `vectors` are this rank's own rows and what belongs to them.
+        """
+        if self._leads:  # it is at work already, and so are the others
+            return lead()
+        self._site.kept = {"X": X, "vectors": list(vectors)}
+        try:
+            return self._lead(lead) if self._rank == 0 else self._serve()
+        finally:
+            self._site.close()
+            self._site = Site(f"rank {self._rank}", by_name=True)
+
+    @property
+    def n_workers(self) -> int:
+        """Ranks that are not lost."""
+        return self._size - len(self._lost)
+
+    def share(self, at_work: int, threads: int, memory: int) -> tuple[int, int]:
+        """Core threads and bytes for one shard: ranks on the same node divide the budgets."""
+        if not self._per_node:
+            nodes = self._ask({rank: (_node,) for rank in self._ranks})
+            self._per_node = max(Counter(nodes.values()).values())
+        ranks = min(self._per_node, at_work)
+        return max(1, threads // ranks), memory // ranks
+
+    def scatter(self, block_type: Callable[..., Any], pieces: Sequence[Any]) -> RemoteShards:
+        """Build one block per piece: where most of its rows are, else in turn."""
+        homes = place(
+            pieces,
+            self._ranks,
+            lambda piece: [piece.rank] if isinstance(piece, _RankPiece) else [],
+        )
+        return RemoteShards(self._ask, block_type, pieces, homes, self._shards)
+
+    # --- rows of all ranks ------------------------------------------------------------------
+
+    def rows(self, X: Any, prepare: Callable[[Any], tuple[Any, Any]]) -> RemoteRows:
+        """Keep the rows of all ranks where they are.
+
+        `prepare` makes of a rank's X what is to be kept there, an array or CSR matrix, and what is
+        to be known of it here. Its ValueError is raised with the number of the rank.
+        """
+        if self.rows_are != "local" or X is not self._site.kept.get("X"):
+            raise ValueError("all ranks must give their own X to `everywhere`, and rows='local'")
+        name = next(self._shards)
+        told = self._ask({rank: (_keep, rank, name, prepare) for rank in range(self._size)})
+        pieces = [_RankPiece(self, rank, name, known) for rank, (known, _) in told.items()]
+        return RemoteRows.of(pieces, [facts for _, facts in told.values()], "rank")
+
+    def vector(self, y: Any, lengths: Sequence[int]) -> Any:
+        """Bring an entry per row here; those of the ranks are to have these lengths."""
+        for number, vector in enumerate(self._site.kept.get("vectors", ())):
+            if vector is y:
+                parts = self._ask({rank: (_vector, number) for rank in range(self._size)})
+                return join(list(parts.values()), lengths, "rank")
+        return join([y], [sum(lengths)], "rank")
+
+    # --- rank 0 -----------------------------------------------------------------------------
+
+    @property
+    def _ranks(self) -> list[int]:
+        return [rank for rank in range(self._size) if rank not in self._lost]
+
+    def _lead(self, lead: Callable[[], T]) -> T:
+        self._leads = True
+        try:
+            result = lead()
+            outcome, _ = pack(result, by_name=True)
+            return result
+        except BaseException as error:
+            outcome = pack_error(error, by_name=True)
+            raise
+        finally:
+            self._leads = False
+            for rank in range(1, self._size):
+                self._post.send(rank, ("end", 0, outcome, []))
+            self._post.flush(self._lost, self.timeout)
+
+    def _ask(self, orders: Mapping[int, Order]) -> dict[int, Any]:
+        """Give orders to ranks; their answers, when all are there."""
+        if self._size > 1 and not self._leads:
+            raise RuntimeError("with several ranks, shards live inside of `everywhere`")
+        gone = [f"rank {rank}" for rank in orders if rank in self._lost]
+        if gone:
+            raise ShardLost(gone, "it was lost before")
+        packed = {rank: self._pack(rank, order) for rank, order in orders.items()}
+        waiting = _Waiting(next(self._orders), dict.fromkeys(orders, time.monotonic()))
+        with interrupts_noted() as interrupts:
+            for rank, order in packed.items():
+                if rank:
+                    self._post.send(rank, ("run", waiting.order, *order))
+                else:
+                    waiting.own.append(self._run(waiting.order, *order))
+            try:
+                while waiting.heard:
+                    self._look(waiting)
+                    if interrupts:
+                        raise KeyboardInterrupt
+                    self._check(waiting)
+            except BaseException:  # a loss, or Ctrl-C: nobody is at work when the caller goes on
+                self._cancel(waiting)
+                end = time.monotonic() + self.timeout
+                while waiting.heard.keys() - self._lost and len(interrupts) < 2:
+                    if time.monotonic() > end:
+                        break
+                    self._look(waiting)
+                raise
+        return settle({rank: waiting.answers[rank] for rank in orders})
+
+    def _pack(self, rank: int, order: Order) -> tuple[Frames, list[Assembly]]:
+        def find(piece: Piece, places: Places) -> Any:
+            if isinstance(piece, _RankPiece) and piece.rank == rank:
+                return Kept(rank, piece.name, places)
+            return piece.take(places)
+
+        body, found = pack(order, by_name=True)
+        return body, [assembly(rows, find) for rows in found]
+
+    def _look(self, waiting: _Waiting) -> None:
+        """Take in what has come, or wait a moment."""
+        came = self._post.receive()
+        if waiting.own and waiting.own[0].done():
+            came.append((0, (waiting.order, waiting.own.pop().result())))
+        for rank, (order, frames) in came:
+            self._lost.discard(rank)
+            if rank not in waiting.heard:
+                continue
+            waiting.heard[rank] = time.monotonic()
+            if order == waiting.order and frames is not None:
+                del waiting.heard[rank]
+                waiting.answers[rank] = unpack(frames)
+                if isinstance(waiting.answers[rank], Failed):
+                    self._cancel(waiting)  # nobody needs the others now
+        self._post.pause(bool(came), waiting.own)
+
+    def _check(self, waiting: _Waiting) -> None:
+        long_ago = time.monotonic() - self.timeout
+        silent = [rank for rank, heard in waiting.heard.items() if rank and heard < long_ago]
+        if silent:
+            self._lost.update(silent)
+            what = f"no sign of life for {self.timeout:g} s"
+            raise ShardLost([f"rank {rank}" for rank in silent], what)
+
+    def _cancel(self, waiting: _Waiting) -> None:
+        for rank in waiting.heard:
+            if rank:
+                self._post.send(rank, ("cancel", waiting.order, [], []))
+            else:
+                self._site.cancel(waiting.order)
+
+    # --- other ranks ------------------------------------------------------------------------
+
+    def _serve(self) -> Any:
+        """Carry out orders until rank 0 has come to an end."""
+        jobs: dict[int, Future[Frames]] = {}
+        signed = time.monotonic()
+        with interrupts_noted() as interrupts:
+            while True:
+                came = self._post.receive()
+                for _, (what, order, body, heads) in came:
+                    if what == "end":
+                        outcome = unpack(body)
+                        if isinstance(outcome, Failed):
+                            raise outcome.error
+                        return outcome
+                    if what == "cancel":
+                        self._site.cancel(order)
+                    else:
+                        jobs[order] = self._run(order, body, heads)
+                for order in [order for order, job in jobs.items() if job.done()]:
+                    answer = jobs.pop(order).result()
+                    if interrupts:  # rank 0 is to raise it, and with it all
+                        answer = pack_error(interrupts.pop(), by_name=True)
+                    self._post.send(0, (order, answer))
+                for order in jobs if interrupts else ():
+                    self._site.cancel(order)
+                if not jobs:
+                    interrupts.clear()
+                if (jobs or self._post.is_busy) and time.monotonic() > signed + _SIGN:
+                    self._post.send(0, (0, None))
+                    signed = time.monotonic()
+                self._post.pause(bool(came), jobs.values())
+
+    def _run(self, order: int, body: Frames, heads: Sequence[Assembly]) -> Future[Frames]:
+        kept = self._site.kept
+
+        def rows() -> list[Any]:
+            return [
+                one.put([kept[wanted.name][wanted.places] for wanted in one.wanted])
+                for one in heads
+            ]
+
+        return self._site.run(order, body, rows)
+
+
+@dataclass
+class _Waiting:
+    """An order under way: when each rank that has not answered was heard, and the answers."""
+
+    order: int
+    heard: dict[int, float]
+    answers: dict[int, Any] = field(default_factory=dict)
+    own: list[Future[Frames]] = field(default_factory=list)  # the job of rank 0, if there is one
+
+
+class _RankPiece(Piece):
+    """The rows of one rank."""
+
+    def __init__(self, engine: MPI, rank: int, name: int, known: Any) -> None:
+        super().__init__(*known)
+        self.engine, self.rank, self.name = engine, rank, name
+
+    def take(self, places: Places) -> Any:
+        """Bring some of the rows to rank 0."""
+        return self.engine._ask({self.rank: (_take, self.name, places)})[self.rank]
+
+
+def _keep(site: Site, rank: int, name: int, prepare: Callable[[Any], tuple[Any, Any]]) -> Any:
+    try:
+        site.kept[name], facts = prepare(site.kept["X"])
+    except ValueError as error:
+        raise Failed(rank, ValueError(f"rank {rank}: {error}")) from error
+    return outline(site.kept[name]), facts
+
+
+def _take(site: Site, name: int, places: Places) -> Any:
+    return site.kept[name][places]
+
+
+def _vector(site: Site, number: int) -> Any:
+    vector = site.kept["vectors"][number]
+    return np.empty(0) if vector is None else np.asarray(vector)
+
+
+def _node(site: Site) -> str:
+    return platform.node()

@@ -1,0 +1,112 @@
+"""Messages between the ranks of an MPI program, none of which waits for the other side."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Collection, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from margrave.engines.remote import Frames, pack, unpack
+
+try:
+    from mpi4py import MPI as mpi
+except (ImportError, RuntimeError) as error:  # no package, or no library for it
+    raise ImportError(f'the engine "mpi" needs: pip install "margrave[mpi]" ({error})') from error
+
+__all__ = ["Post", "interrupts_noted", "mpi"]
+
+_HEAD, _BODY = 22961, 22962  # tags: the sizes of a message's frames, and the frames
+_CHUNK = 1 << 30  # bytes that any MPI can send at once
+_PAUSES = 2e-4, 5e-3  # seconds between looks for messages: there may be more ranks than cores
+
+
+@contextmanager
+def interrupts_noted() -> Iterator[list[KeyboardInterrupt]]:
+    """Take note of Ctrl-C instead of raising it, which would tear a message apart."""
+    noted: list[KeyboardInterrupt] = []
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    ):
+        yield noted
+        return
+    signal.signal(signal.SIGINT, lambda *_: noted.append(KeyboardInterrupt()))
+    try:
+        yield noted
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+class Post:
+    """Messages between ranks: the sizes of the frames, then the frames as raw bytes.
+
+    Nothing blocks, so that a rank that does not answer is no danger.
+    """
+
+    def __init__(self, comm: Any) -> None:
+        self._comm = comm
+        self._leaving: list[tuple[int, list[Any], Any]] = []  # rank, requests, what they send
+        self._arriving: list[tuple[int, list[Any], Frames]] = []
+        self._last = 0.0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether messages are on their way."""
+        return bool(self._leaving or self._arriving)
+
+    def send(self, rank: int, message: Any) -> None:
+        """Send a message, sometime."""
+        frames = [np.frombuffer(frame, np.uint8) for frame in pack(message, by_name=True)[0]]
+        sizes = np.array([len(frame) for frame in frames], np.int64)
+        requests = [self._comm.Isend(sizes, rank, _HEAD)]
+        requests += [self._comm.Isend(chunk, rank, _BODY) for chunk in _chunks(frames)]
+        self._leaving.append((rank, requests, (sizes, frames)))
+
+    def receive(self) -> list[tuple[int, Any]]:
+        """Ranks and messages that have come, those of one rank in their order."""
+        self._leaving = [one for one in self._leaving if not mpi.Request.Testall(one[1])]
+        status = mpi.Status()
+        while self._comm.Iprobe(tag=_HEAD, status=status):
+            rank = status.Get_source()
+            sizes = np.empty(status.Get_count(mpi.INT64_T), np.int64)
+            self._comm.Recv(sizes, rank, _HEAD)
+            frames = [np.empty(size, np.uint8) for size in sizes]
+            requests = [self._comm.Irecv(chunk, rank, _BODY) for chunk in _chunks(frames)]
+            self._arriving.append((rank, requests, frames))
+        came: list[tuple[int, Any]] = []
+        left: list[tuple[int, list[Any], Frames]] = []
+        for one in self._arriving:
+            rank, requests, frames = one
+            if any(rank == other for other, _, _ in left) or not mpi.Request.Testall(requests):
+                left.append(one)
+            else:
+                came.append((rank, unpack(frames)))
+        self._arriving = left
+        return came
+
+    def pause(self, came: bool, jobs: Collection[Future[Any]]) -> None:
+        """Wait a moment for messages and jobs, the longer the longer there were none."""
+        now = time.monotonic()
+        self._last = now if came else self._last
+        moment = min(max(0.25 * (now - self._last), _PAUSES[0]), _PAUSES[1])
+        if not jobs:
+            time.sleep(moment)
+        elif wait(jobs, moment, FIRST_COMPLETED).done:
+            self._last = now
+
+    def flush(self, lost: Collection[int], timeout: float) -> None:
+        """Wait until everything has left, but for the ranks that are lost."""
+        end = time.monotonic() + timeout
+        while any(rank not in lost for rank, _, _ in self._leaving) and time.monotonic() < end:
+            self.receive()
+            self.pause(False, ())
+
+
+def _chunks(frames: Frames) -> list[Any]:
+    return [frame[at : at + _CHUNK] for frame in frames for at in range(0, len(frame), _CHUNK)]

@@ -1,0 +1,373 @@
+"""What engines with workers elsewhere share: how things travel, what a worker holds, who asks it.
+
+    RemoteShards (driver)  --order-->  Site (worker): a thread, and the blocks that live there
+
+An order is a function of this package with its arguments, pickled; large arrays travel beside the
+pickle as raw buffers. Rows that are elsewhere (`RemoteRows`) are not part of it: the driver says
+where they are (`Assembly`), and they are put in their place when the order is unpickled.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import pickle
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any, Protocol
+
+import cloudpickle
+import numpy as np
+
+from margrave.engines.base import Arguments, ShardLost, Shards, build, leaves
+from margrave.rows import Piece, Places, RemoteRows, assemble
+
+Frames = list[Any]  # a pickle, and the raw buffers beside it as arrays of bytes
+Order = tuple[Any, ...]  # a function of a site and more arguments, and these
+
+_LARGE = 1 << 16  # bytes of an array that is worth a buffer of its own
+_NOBODY = sys.maxsize  # in the place of a shard: errors of shards come first
+
+
+# --- how things travel ----------------------------------------------------------------------
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Sets large buffers aside, leaves out rows that are elsewhere, and takes note of both."""
+
+    def __init__(self, file: io.BytesIO, by_name: bool) -> None:
+        self.buffers: list[Any] = []
+        self.rows: list[RemoteRows] = []
+        self.by_name = by_name
+        super().__init__(file, protocol=5, buffer_callback=self._set_aside)
+
+    def persistent_id(self, thing: Any) -> int | None:
+        if not isinstance(thing, RemoteRows):
+            return None
+        self.rows.append(thing)
+        return len(self.rows) - 1
+
+    def reducer_override(self, thing: Any) -> Any:
+        if self.by_name and isinstance(thing, (type, FunctionType)):
+            main = sys.modules["__main__"]
+            if getattr(main, thing.__qualname__, None) is thing:
+                return NotImplemented  # as any pickle does it
+        return super().reducer_override(thing)
+
+    def _set_aside(self, buffer: pickle.PickleBuffer) -> bool:
+        raw = buffer.raw()
+        if raw.nbytes < _LARGE:
+            return True  # stays in the pickle
+        self.buffers.append(np.frombuffer(raw, np.uint8))
+        return False
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, frames: Frames, arrays: Sequence[Any]) -> None:
+        super().__init__(io.BytesIO(frames[0]), buffers=frames[1:])
+        self.arrays = arrays
+
+    def persistent_load(self, number: int) -> Any:
+        return self.arrays[number]
+
+
+def pack(thing: Any, by_name: bool = False) -> tuple[Frames, list[RemoteRows]]:
+    """Pickle something; the rows in it that are elsewhere are left out and listed.
+
+    What a script defines goes along, unless the other side runs the same script and knows it
+    `by_name`.
+
+    Examples
+    --------
+    >>> frames, rows = pack({"a": np.zeros(100_000), "b": 1})
+    >>> len(frames[0]) < 1000, frames[1].nbytes, rows
+    (True, 800000, [])
+    """
+    file = io.BytesIO()
+    pickler = _Pickler(file, by_name)
+    pickler.dump(thing)
+    return [file.getvalue(), *pickler.buffers], pickler.rows
+
+
+def unpack(frames: Frames, arrays: Sequence[Any] = ()) -> Any:
+    """Undo `pack`, with arrays in the place of the rows that were elsewhere."""
+    return _Unpickler(frames, arrays).load()
+
+
+def pack_error(error: BaseException, by_name: bool = False) -> Frames:
+    """Pack what went wrong, as an error that survives the way."""
+    failed = error if isinstance(error, Failed) else Failed(_NOBODY, error)
+    try:
+        frames, _ = pack(failed, by_name)
+        unpack(frames)
+    except Exception:
+        said = RuntimeError(f"{type(failed.error).__name__}: {failed.error}")
+        frames, _ = pack(Failed(failed.number, said), by_name)
+    return frames
+
+
+# --- rows that are elsewhere ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Rows that a worker keeps under a name."""
+
+    worker: Any
+    name: Any
+    places: Places
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """Rows to be put together: where each part goes, and the part itself or where it is `Kept`."""
+
+    parts: list[tuple[Places, Any]]
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    is_sparse: bool
+
+    @property
+    def wanted(self) -> list[Kept]:
+        """What has to be found to put the rows together."""
+        return [part for _, part in self.parts if isinstance(part, Kept)]
+
+    def put(self, found: Sequence[Any]) -> Any:
+        """Put the rows together with what was wanted."""
+        left = iter(found)
+        parts = [
+            (positions, next(left) if isinstance(part, Kept) else part)
+            for positions, part in self.parts
+        ]
+        return assemble(parts, self.shape, self.dtype, self.is_sparse)
+
+
+def assembly(rows: RemoteRows, find: Callable[[Piece, Places], Any]) -> Assembly:
+    """Say how the rows are put together; `find` gives some rows of a piece, or says where."""
+    parts = [
+        (positions, find(rows.pieces[number], rows.place[positions]))
+        for number, positions in rows.by_piece()
+    ]
+    return Assembly(parts, rows.shape, rows.dtype, rows.is_sparse)
+
+
+# --- what a worker holds --------------------------------------------------------------------
+
+
+class Failed(Exception):
+    """What went wrong at the shard (or worker) of this number."""
+
+    def __init__(self, number: int, error: BaseException) -> None:
+        super().__init__(number, error)
+        self.number, self.error = number, error
+
+
+class Site:
+    """Blocks and rows on one worker, and a thread that works on them.
+
+    The thread takes one order after the other, while the worker's own can answer. `name` is the
+    worker's; orders and answers refer to what a script defines `by_name` if all run the same.
+    """
+
+    def __init__(self, name: str, by_name: bool = False) -> None:
+        self.name, self.by_name = name, by_name
+        self.blocks: dict[int, Any] = {}
+        self.kept: dict[Any, Any] = {}  # what else orders leave here
+        self.at_work: list[Any] = []
+        self.order = -1
+        self._cancelled: set[int] = set()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="margrave")
+
+    def run(
+        self, order: int, frames: Frames, rows: Callable[[], Sequence[Any]] = list
+    ) -> Future[Frames]:
+        """Carry out an order; the packed answer is the value, or what `Failed`.
+
+        `rows` gets what was elsewhere.
+        """
+        return self._thread.submit(self._run, order, frames, rows)
+
+    def cancel(self, order: int) -> None:
+        """End the calls of an order, at once as far as the blocks can."""
+        self._cancelled.add(order)
+        for block in self.at_work if order == self.order else ():
+            if hasattr(block, "cancel"):
+                block.cancel()
+
+    def go_on(self) -> None:
+        """Raise if the order at hand was cancelled."""
+        if self.order in self._cancelled:
+            raise KeyboardInterrupt
+
+    def close(self) -> None:
+        """Let go of everything; who is at work is to end."""
+        self.cancel(self.order)
+        self.blocks, self.kept = {}, {}
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _run(self, order: int, frames: Frames, rows: Callable[[], Sequence[Any]]) -> Frames:
+        self.order = order
+        try:
+            self.go_on()
+            function, *args = unpack(frames, rows())
+            return pack(function(self, *args), self.by_name)[0]
+        except BaseException as error:  # whatever it is, the driver is to raise it
+            cause = error.error if isinstance(error, Failed) else error
+            cause.add_note("at a worker:\n" + "".join(traceback.format_tb(cause.__traceback__)))
+            return pack_error(error, self.by_name)
+
+
+def build_blocks(site: Site, block_type: Callable[..., Any], pieces: dict[int, Any]) -> None:
+    """Build blocks at a site."""
+    for number, piece in pieces.items():
+        try:
+            site.blocks[number] = build(block_type, piece)
+        except BaseException as error:
+            raise Failed(number, error) from error
+
+
+def call_blocks(site: Site, method: str, calls: dict[int, Arguments]) -> list[Any]:
+    """Call a method of some blocks of a site, one after the other."""
+    if not site.blocks.keys() >= calls.keys():
+        raise ShardLost([site.name], "it was lost before and came back without its shards")
+    site.at_work = [site.blocks[number] for number in calls]
+    results = []
+    try:
+        for number, args in calls.items():
+            site.go_on()
+            try:
+                results.append(getattr(site.blocks[number], method)(*args))
+            except BaseException as error:
+                raise Failed(number, error) from error
+    finally:
+        site.at_work = []
+    return results
+
+
+def drop_blocks(site: Site, numbers: Sequence[int]) -> None:
+    """Let go of some blocks of a site."""
+    for number in numbers:
+        site.blocks.pop(number, None)
+
+
+# --- who asks it ----------------------------------------------------------------------------
+
+
+class Asks(Protocol):
+    """How an engine passes on orders, one per worker, and brings back the answers."""
+
+    def __call__(self, orders: Mapping[Any, Order]) -> dict[Any, Any]: ...
+
+
+class RemoteShards(Shards):
+    """Blocks at sites; `homes` are the workers of the shards."""
+
+    def __init__(
+        self,
+        ask: Asks,
+        block_type: Callable[..., Any],
+        pieces: Sequence[Any],
+        homes: Sequence[Any],
+        numbers: itertools.count[int],
+    ) -> None:
+        super().__init__()
+        self._ask, self._homes = ask, list(homes)
+        self._numbers = [next(numbers) for _ in pieces]  # blocks of other shards live there too
+        try:
+            self._order(build_blocks, block_type, list(enumerate(pieces)))
+        except BaseException:
+            self.close()
+            raise
+
+    def __len__(self) -> int:
+        return len(self._homes)
+
+    def _run(self, method: str, calls: Sequence[tuple[int, Arguments]]) -> list[Any]:
+        answers = self._order(call_blocks, method, calls)
+        left = {worker: iter(results) for worker, results in answers.items()}
+        return [next(left[self._homes[shard]]) for shard, _ in calls]
+
+    def close(self) -> None:
+        """Let go of the blocks, where there is anybody left to do so."""
+        homes, self._homes = self._homes, []
+        orders: dict[Any, Order] = {
+            worker: (
+                drop_blocks,
+                [n for n, at in zip(self._numbers, homes, strict=True) if at == worker],
+            )
+            for worker in dict.fromkeys(homes)
+        }
+        for worker, order in orders.items():
+            with suppress(ShardLost):
+                self._ask({worker: order})
+
+    def _order(
+        self, function: Callable[..., Any], what: Any, things: Sequence[tuple[int, Any]]
+    ) -> dict[Any, Any]:
+        by_worker: dict[Any, dict[int, Any]] = {}
+        for shard, thing in things:
+            by_worker.setdefault(self._homes[shard], {})[self._numbers[shard]] = thing
+        return self._ask({worker: (function, what, own) for worker, own in by_worker.items()})
+
+
+def settle(answers: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return the answers, or raise the error of the first shard."""
+    failed = [answer for answer in answers.values() if isinstance(answer, Failed)]
+    if failed:
+        raise min(failed, key=lambda answer: answer.number).error
+    return dict(answers)
+
+
+def place(
+    pieces: Sequence[Any], workers: Iterable[Any], holders: Callable[[Piece], Iterable[Any]]
+) -> list[Any]:
+    """Choose a worker for each piece: where most of its rows are, else in turn."""
+    load = Counter(dict.fromkeys(workers, 0))  # pieces by worker
+    homes = []
+    for piece in pieces:
+        near = Counter(dict.fromkeys(load, 0))  # rows of the piece by worker
+        for rows in remote_rows(piece):
+            for number, positions in rows.by_piece():
+                near.update(dict.fromkeys(holders(rows.pieces[number]), len(positions)))
+        most = max(near[worker] for worker in load)
+        home = min((worker for worker in load if near[worker] == most), key=load.__getitem__)
+        homes.append(home)
+        load[home] += 1
+    return homes
+
+
+def remote_rows(piece: Any) -> list[RemoteRows]:
+    """Rows in a piece of work that are elsewhere."""
+    return [leaf for leaf in leaves(piece) if isinstance(leaf, RemoteRows)]
+
+
+def join(parts: Sequence[Any], lengths: Sequence[int], noun: str) -> Any:
+    """Make one vector of those of the partitions, which are to have these lengths.
+
+    Examples
+    --------
+    >>> join([[1, 2], [], [3]], [2, 0, 1], "partition")
+    array([1, 2, 3])
+    >>> join([[1, 2], [3]], [2, 2], "partition")
+    Traceback (most recent call last):
+    ValueError: partitions of X and y differ: partition 1 has 2 rows and 1 targets
+    """
+    if len(parts) != len(lengths):
+        raise ValueError(
+            f"partitions of X and y differ: there are {len(lengths)} of X and {len(parts)} of y"
+        )
+    vectors = [np.asarray(part) for part in parts]
+    for number, (vector, length) in enumerate(zip(vectors, lengths, strict=True)):
+        if len(vector) != length:
+            raise ValueError(
+                f"partitions of X and y differ: {noun} {number} has {length} rows"
+                f" and {len(vector)} targets"
+            )
+    # one without rows is often of another type, because nothing told it
+    return np.concatenate([vector for vector in vectors if len(vector)] or vectors)

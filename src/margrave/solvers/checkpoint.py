@@ -1,0 +1,140 @@
+"""Checkpoints on disk: arrays and numbers in one file, written whole or not at all.
+
+Local folders, or any place that fsspec knows ("s3://bucket/run"). Nothing is executed on reading.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from margrave.problem import Problem, loaded
+
+_FILE = "margrave-checkpoint.npz"
+_SAMPLE = 1000  # rows by which data are recognised
+
+
+class Checkpoint:
+    """Where a run is kept.
+
+    Parameters
+    ----------
+    folder : str or path
+    fingerprint : str
+        Of the problems: another run's checkpoint is refused.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     kept = Checkpoint(folder, "mine")
+    ...     kept.load() is None
+    ...     kept.save({"beta": np.array([1.0, 2.0])}, {"round": 3})
+    ...     arrays, numbers = kept.load()
+    ...     arrays["beta"].tolist(), numbers["round"]
+    True
+    ([1.0, 2.0], 3)
+    """
+
+    def __init__(self, folder: Any, fingerprint: str) -> None:
+        self.folder, self.fingerprint = os.fspath(folder), fingerprint
+        self.is_remote = "://" in self.folder
+
+    def save(self, arrays: Mapping[str, NDArray[Any]], numbers: Mapping[str, Any]) -> None:
+        """Replace what is there."""
+        note = json.dumps({"fingerprint": self.fingerprint, **numbers}).encode()
+        buffer = io.BytesIO()
+        np.savez(buffer, allow_pickle=False, note=np.frombuffer(note, dtype=np.uint8), **arrays)
+        if self.is_remote:
+            with self._remote("wb") as file:  # object stores replace a file as a whole
+                file.write(buffer.getbuffer())
+            return
+        folder = Path(self.folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        scratch = folder / f"{_FILE}.{os.getpid()}.part"
+        with open(scratch, "wb") as local:
+            local.write(buffer.getbuffer())
+            local.flush()
+            os.fsync(local.fileno())
+        os.replace(scratch, folder / _FILE)
+
+    def load(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]] | None:
+        """Return what is there; None if there is nothing."""
+        try:
+            data = self._read()
+        except FileNotFoundError:
+            return None
+        try:
+            with np.load(io.BytesIO(data), allow_pickle=False) as found:
+                arrays = {name: found[name] for name in found.files}
+            numbers = json.loads(arrays.pop("note").tobytes())
+        except (ValueError, KeyError, OSError, EOFError) as error:
+            raise ValueError(
+                f"the checkpoint in {self.folder!r} cannot be read ({error}); remove it to begin"
+                " anew"
+            ) from error
+        if numbers.pop("fingerprint", None) != self.fingerprint:
+            raise ValueError(
+                f"the checkpoint in {self.folder!r} belongs to other data or parameters; remove it"
+                " or use another folder"
+            )
+        return arrays, numbers
+
+    def remove(self) -> None:
+        """Forget it: the run is complete."""
+        if self.is_remote:
+            system, path = self._system()
+            if system.exists(path):
+                system.rm(path)
+        else:
+            (Path(self.folder) / _FILE).unlink(missing_ok=True)
+
+    def _read(self) -> bytes:
+        if self.is_remote:
+            with self._remote("rb") as file:
+                data: bytes = file.read()
+                return data
+        return (Path(self.folder) / _FILE).read_bytes()
+
+    def _remote(self, mode: str) -> Any:
+        system, path = self._system()
+        return system.open(path, mode)
+
+    def _system(self) -> tuple[Any, str]:
+        try:
+            url_to_fs = import_module("fsspec.core").url_to_fs
+        except ImportError:
+            raise ImportError(
+                f"a checkpoint at {self.folder!r} needs fsspec: pip install fsspec, or name a local"
+                " folder"
+            ) from None
+        system, path = url_to_fs(f"{self.folder.rstrip('/')}/{_FILE}")
+        return system, path
+
+
+def fingerprint(problems: Sequence[Problem], **parameters: Any) -> str:
+    """Tell problems apart by their parameters, targets, weights and some of their rows."""
+    data = problems[0].data
+    digest = hashlib.blake2b(digest_size=16)
+    some = np.linspace(0, data.n_rows - 1, min(data.n_rows, _SAMPLE)).astype(np.int64)
+    sample = loaded(data.X[some])
+    sample = sample.toarray() if hasattr(sample, "toarray") else np.asarray(sample)
+    kernel = data.kernel
+    name = getattr(kernel.name, "__qualname__", kernel.name)  # an address would not last
+    for part in (data.X.shape, name, kernel.gamma, kernel.degree, kernel.coef0, parameters):
+        digest.update(repr(part).encode())
+    digest.update(np.ascontiguousarray(sample).tobytes())
+    for problem in problems:
+        digest.update(repr((problem.loss, problem.intercept, problem.total)).encode())
+        digest.update(problem.y.tobytes())
+        digest.update(problem.C.tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,436 @@
+"""The working-set solver with rows in many places.
+
+    every part     the rows that violate optimality most, by their rates -f - h'
+    here           the worst of all join the working set W, the oldest half leaves; solve on W alone
+    every part     scores f += K(own rows, W) (what has changed)
+
+What travels in a round is a few numbers per candidate, the rows that are new in W, and one number
+per member of W; never a number per row. The result does not depend on how many workers there are,
+nor on which of them is first.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from margrave import _core
+from margrave.blocks import Candidates, Fresh
+from margrave.blocks.kernel import stack
+from margrave.engines import ShardLost
+from margrave.problem import Data, Floats, Problem
+from margrave.solvers.cluster import Cluster
+
+Record = dict[str, Any]
+Rows = NDArray[np.int64]
+
+_LARGEST_SET = 2048
+_INNER_ROUNDS = 20
+_INNER_SHARE = 0.1  # of the violation: the tolerance on W
+_BUFFER = 1 << 22
+_TRIALS = 16  # biases per call
+_FLOOR = 1e-6
+
+
+class Members:
+    """The working set: rows and all that is known of them, the oldest first."""
+
+    def __init__(self) -> None:
+        self.points: Any = None
+        self.y = self.C = self.beta = self.scores = np.empty(0)
+        self.owner, self.place = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def replaced(self, keep: Rows, fresh: Fresh, numbers: Sequence[Floats]) -> Members:
+        """Keep some and add others, of whom `numbers` are targets, weights and scores."""
+        new = Members()
+        y, C, scores = numbers
+        kept = [] if self.points is None else [self.points[keep]]
+        new.points = stack([*kept, fresh.points])
+        new.y, new.C = np.concatenate([self.y[keep], y]), np.concatenate([self.C[keep], C])
+        new.beta = np.concatenate([self.beta[keep], fresh.beta])
+        new.scores = np.concatenate([self.scores[keep], scores])
+        new.owner = np.concatenate([self.owner[keep], fresh.owner])
+        new.place = np.concatenate([self.place[keep], fresh.place])
+        return new
+
+
+class DistributedSet:
+    """Advance, certify and show one problem of a cluster, as the compiled WorkingSet does."""
+
+    def __init__(
+        self, cluster: Cluster, p: int, problem: Problem, precision: str, size: int | None
+    ) -> None:
+        self.cluster, self.p, self.problem, self.precision = cluster, p, problem, precision
+        self.pairs = self.problem.intercept == "free"
+        self.capacity = min(size or _LARGEST_SET, self.problem.n_rows)
+        self.members = Members()
+        self.bias = self.violation = 0.0
+        self.rounds = self.steps = self.kernel_values = 0
+        self.last: Record = {}
+        self.told: tuple[Any, ...] | None = None  # what the parts said after the last step
+        self.marked = (0, np.inf, np.inf)  # round, dual and gap of the last look at progress
+        self.best_gap = np.inf
+        self.inner_share = _INNER_SHARE
+        self.bytes = 0
+        self.interrupted = self.is_broken = self.has_begun = False
+
+    # --- the interface of the compiled solver ----------------------------------------------
+
+    def advance(
+        self, target: float, max_rounds: int, seconds: float, time_left: float
+    ) -> tuple[str, list[Record]]:
+        """Run rounds; return how they ended and a record for each."""
+        records: list[Record] = []
+        begin, status = time.perf_counter(), "running"
+        while status == "running" and len(records) < max_rounds:
+            elapsed = time.perf_counter() - begin
+            if elapsed > seconds and records:
+                break
+            if elapsed >= time_left:
+                return "stopped", records
+            try:
+                self._begin()
+                status = self._round(target)
+                records.append({**self.last, "ago": 0.0})
+            except ShardLost as lost:
+                self.restore(self.cluster.recover(lost))
+            except KeyboardInterrupt:  # some parts have made a step, and others have not
+                self.interrupted = self.is_broken = True
+                return "stopped", records
+        return status, records
+
+    def certify(self, time_left: float) -> Record | None:
+        """Figures from scores in double precision; None if there is no time."""
+        if time_left <= 0.0:
+            return None
+        while True:
+            try:
+                self._begin()
+                points, coef = self.cluster.support(self.p)
+                self.cluster.map("certify", self.p, points, coef, self.bias)
+                self.kernel_values += len(coef) * max(len(coef), 1)  # at least
+                self.told = None
+                figures = self._certain()
+                self._save()  # what was certified is what will be shown
+                return figures
+            except ShardLost as lost:
+                self.restore(self.cluster.recover(lost))
+            except KeyboardInterrupt:
+                self.interrupted = self.is_broken = True
+                return None
+
+    def figures(self) -> Record:
+        """Figures from the running scores, or of the last checkpoint if Ctrl-C left them torn."""
+        if self.is_broken:
+            return self._torn()
+        try:
+            self._begin()
+            figures = self._certain()
+            self._save()
+            return figures
+        except (ShardLost, KeyboardInterrupt):
+            self.is_broken = True
+            return self._torn()
+
+    @property
+    def work(self) -> tuple[int, int, int]:
+        """Rounds, steps and kernel values so far."""
+        return self.rounds, self.steps, self.kernel_values
+
+    @property
+    def beta(self) -> Floats:
+        """Dual variables."""
+        return self._point()[0]
+
+    @property
+    def scores(self) -> Floats:
+        """Scores K beta."""
+        return self._point()[1]
+
+    def _point(self) -> tuple[Floats, Floats]:
+        """The point of the last figures, which is the last checkpoint; zero if there is none."""
+        if self.has_begun:
+            return self.cluster.last(self.p)
+        nothing = np.zeros(self.problem.n_rows)
+        return nothing, nothing
+
+    # --- a round -----------------------------------------------------------------------------
+
+    def _round(self, target: float) -> str:
+        """Measure, choose, solve on the working set, and let all parts take the step."""
+        if self.told is None:
+            self.told = self._step(np.arange(len(self.members)), None, None)
+        gap, dual, support, offers = self.told
+        self._measure(offers)
+        self._tell(gap, dual, support)
+        near = target < self.last["own_gap"] < 3.0 * target
+        if self.pairs and self.last["gap"] > target and (near or self.rounds % 8 == 0):
+            self._certain()
+        if self.last["gap"] <= target:
+            return "converged"
+        if not self.violation > 0.0 or self._is_exhausted() or self._is_indefinite():
+            return "stalled"
+        keep, fresh = self._choose(offers)
+        if len(self.members) == 0:
+            return "stalled"
+        values = self._solve(dual)
+        if len(fresh.beta) == 0 and np.array_equal(values, self.members.beta):
+            # the worst are at hand and nothing moves: be more exact
+            if self.inner_share < 1e-3:
+                return "stalled"
+            self.inner_share *= 0.1
+        self.told = self._step(keep, fresh, values)
+        self.rounds += 1
+        return "running"
+
+    def _step(self, keep: Rows, fresh: Fresh | None, values: Floats | None) -> tuple[Any, ...]:
+        """Let all parts take a step: the sums of gap terms and dual, the support, the offers."""
+        before = self.cluster.moved
+        negligible = 0.0
+        if self.last:
+            scale = max(abs(self.last["objective"]), abs(self.last["dual"]))
+            negligible = 1e-6 * scale / self.problem.n_rows
+        half = max(1, self.capacity // 2) if len(self.members) else self.capacity
+        count = (half + 1) // 2 if self.pairs else half
+        replies = self.cluster.map(
+            *("step", self.p, keep, fresh, values, self.bias, count, negligible, self.precision)
+        )
+        if values is not None:
+            moved = int(np.count_nonzero(values - self.members.beta))
+            self.kernel_values += moved * self.problem.n_rows
+            self.members.beta = values
+        for number, (_, _, _, scores) in enumerate(replies):
+            self.members.scores[self.members.owner == number] = scores
+        gap = float(sum(reply[0][0] for reply in replies))
+        dual, support = sum(reply[1] for reply in replies)
+        self.bytes = self.cluster.moved - before
+        return gap, float(dual), int(support), [reply[2] for reply in replies]
+
+    def _measure(self, offers: Sequence[Candidates]) -> None:
+        top, bottom = max(o.top for o in offers), min(o.bottom for o in offers)
+        if not self.pairs:
+            self.violation = max(0.0, top, -bottom)
+            return
+        self.violation = top - bottom
+        ends = [end for end in (top, bottom) if np.isfinite(end)]
+        self.middle = float(np.mean(ends)) if ends else self.bias
+        if self.problem.loss.core().quadratic:
+            self.bias = self.middle
+        else:
+            self.middle = self.bias
+
+    def _choose(self, offers: Sequence[Candidates]) -> tuple[Rows, Fresh]:
+        """Let the worst of all join; the oldest leave."""
+        half = max(1, self.capacity // 2) if len(self.members) else self.capacity
+        if self.pairs:
+            up = _merged([(o.up - self.middle, o.up_places) for o in offers])
+            low = _merged([(self.middle - o.low, o.low_places) for o in offers])
+            rising = max((half + 1) // 2, half - min(half, len(low[0])))
+            rising = min(len(up[0]), rising)
+            falling = min(len(low[0]), half - min(half, rising))
+            owner = np.concatenate([up[0][:rising], low[0][:falling]])
+            place = np.concatenate([up[1][:rising], low[1][:falling]])
+        else:
+            owner, place = _merged([(o.up, o.up_places) for o in offers])
+            owner, place = owner[:half], place[:half]
+        leave = max(0, len(owner) + len(self.members) - self.capacity)
+        keep = np.arange(leave, len(self.members))
+        wanted = [(self.p, place[owner == number]) for number in range(len(offers))]
+        taken = self.cluster.each("take", wanted)
+        # as the parts sent them: part by part
+        order = np.argsort(owner, kind="stable")
+        points = stack([part[0] for part in taken])
+        y, C, beta, scores = (np.concatenate([part[i] for part in taken]) for i in range(1, 5))
+        fresh = Fresh(points, owner[order].astype(np.int32), place[order], beta)
+        self.members = self.members.replaced(keep, fresh, (y, C, scores))
+        return keep, fresh
+
+    def _solve(self, dual: float) -> Floats:
+        """Solve on the working set alone, everything else as it is."""
+        w, settings = self.members, self.cluster.settings
+        problem, n = self.problem, len(self.members)
+        if problem.data.kernel.is_precomputed:
+            X = problem.data.X[np.ix_(w.points, w.points)]
+        else:
+            X = w.points
+        data = Data(X, problem.data.kernel, np.array([0, n], dtype=np.int64))
+        part = Problem(data, None, w.y, w.C, problem.loss, problem.intercept, problem.total)
+        memory = min(settings.memory // 4, 32 * n * n + _BUFFER)
+        rows = data.kernel_rows(self.precision, memory, _BUFFER, settings.threads, part.offset)
+        everything = np.arange(n)
+        used = np.flatnonzero(w.beta)
+        rest = w.scores
+        if len(used):
+            own, _ = rows.multiply(used, w.beta[used][:, None], everything, False, 1e18)
+            if own is None:
+                raise KeyboardInterrupt
+            rest = w.scores - own[:, 0]
+        floor = _FLOOR * settings.tol
+        h = float(problem.loss.core(floor).conjugate(w.y, w.C, w.beta).sum())
+        share = 0.5 * float(w.beta @ (w.scores + rest)) + h
+        bound = self.cluster.bound(self.p)
+        around = _core.Surroundings(rest, w.scores, dual - share, 0.0, bound)
+        core = part.core(rows, w.beta, max(2, n), floor, around)
+        for _ in range(_INNER_ROUNDS):
+            status, records = core.advance(0.0, 1, 1e18, 1e18)
+            done = records and records[-1]["violation"] <= self.inner_share * self.violation
+            if status != "running" or done:
+                break
+        if core.interrupted:
+            raise KeyboardInterrupt
+        self.steps += core.work[1]
+        self.kernel_values += core.work[2] + len(used) * n
+        return core.beta
+
+    # --- figures -----------------------------------------------------------------------------
+
+    def _tell(self, gap: float, dual: float, support: int) -> None:
+        primal = gap - dual
+        scale = max(abs(primal), abs(dual), self.problem.least_scale, 1e-300)
+        self.last = {
+            "round": self.rounds,
+            "objective": primal,
+            "dual": dual,
+            "gap": gap / scale,
+            "own_gap": gap / scale,
+            "violation": self.violation,
+            "support": support,
+            "steps": self.steps,
+            "kernel_values": self.kernel_values,
+            "intercept": self.bias,
+            "bytes": self.bytes,
+        }
+
+    def _certain(self) -> Record:
+        """Figures of the present scores with the best bias."""
+        biases = self._bias_trials()
+        gaps, (dual, support) = self.cluster.reduce("figures", self.p, biases)
+        best = int(np.argmin(gaps))
+        self.bias = float(biases[best])
+        self._tell(float(gaps[best]), float(dual), int(support))
+        return {**self.last, "ago": 0.0}
+
+    def _bias_trials(self) -> Floats:
+        """The present bias and both ends of a short interval that holds the best one.
+
+        The slope of the losses, b times the given sum included, increases with b.
+        """
+        if not self.pairs:
+            return np.zeros(1)
+
+        def slopes(biases: Floats) -> Floats:
+            found: Floats = self.cluster.reduce("slopes", self.p, biases)
+            return self.problem.total + found
+
+        width = max(1e-3, abs(self.violation)) if np.isfinite(self.violation) else 1.0
+        steps = width * 4.0 ** np.arange(14)
+        trials = np.concatenate([self.bias - steps[::-1], [self.bias], self.bias + steps])
+        while True:
+            rising = slopes(trials) > 0.0
+            first = int(np.argmax(rising)) if rising.any() else len(trials)
+            low = float(trials[max(0, first - 1)])
+            high = float(trials[min(first, len(trials) - 1)])
+            if high - low <= 1e-12 * max(1.0, abs(low), abs(high)):
+                return np.array([self.bias, low, high])
+            inside = np.linspace(low, high, _TRIALS + 2)
+            if inside[1] <= low or inside[-2] >= high:
+                return np.array([self.bias, low, high])
+            trials = inside
+
+    def _is_exhausted(self) -> bool:
+        """Whether this precision has done what it can: see cpp/working_set.hpp."""
+        self.best_gap = min(self.best_gap, self.last["gap"])
+        when, dual, gap = self.marked
+        window = 10 + 8 * self.problem.n_rows // self.capacity
+        if self.rounds < when + window:
+            return False
+        gain, absolute = dual - self.last["dual"], self.last["objective"] + self.last["dual"]
+        if self.precision == "float32":
+            still = gain <= 0.01 * absolute and self.best_gap > 0.9 * gap
+        else:
+            still = gain <= 2e-16 * abs(self.last["dual"]) and self.best_gap > 0.99 * gap
+        first, self.marked = when == 0, (self.rounds, self.last["dual"], self.best_gap)
+        return still and not first
+
+    def _is_indefinite(self) -> bool:
+        """Whether weak duality is broken: the kernel is not positive semidefinite."""
+        slack = 1e-3 * self.problem.least_scale
+        return bool(-self.last["dual"] > 1.001 * self.cluster.bound(self.p) + slack + 1e-300)
+
+    def _torn(self) -> Record:
+        """Figures of the last checkpoint, computed here."""
+        beta, scores = self._point()
+        problem, b = self.problem, self.bias
+        loss = problem.loss.core(_FLOOR * self.cluster.settings.tol)
+        gap = float(loss.gap(problem.y, problem.C, beta, scores + b).sum())
+        dual = 0.5 * float(beta @ scores) + float(loss.conjugate(problem.y, problem.C, beta).sum())
+        self.bytes = 0
+        self._tell(gap, dual, int(np.count_nonzero(beta)))
+        return {**self.last, "ago": 0.0}
+
+    # --- checkpoints -------------------------------------------------------------------------
+
+    _KEPT = (
+        *("bias", "violation", "rounds", "steps", "kernel_values", "marked", "best_gap"),
+        *("inner_share", "precision", "last"),
+    )
+
+    def _begin(self) -> None:
+        """Take over the problem, with its own intercept; a checkpoint where one is due."""
+        if not self.has_begun:
+            if self.cluster.problems[self.p] is not self.problem:
+                beta = self.problem.feasible(self.cluster.gather(self.p))
+                self.cluster.become(self.p, self.problem, beta, self.precision)
+            self.cluster.map("disband")
+            self.members, self.told = Members(), None
+        if not self.has_begun or self.cluster.is_due:
+            self._save()
+        self.has_begun = True
+
+    def _save(self) -> None:
+        own = {name: getattr(self, name) for name in self._KEPT}
+        members = {"owner": self.members.owner, "place": self.members.place}
+        self.cluster.save(phase="set", p=self.p, **own, **members)
+
+    def restore(self, kept: dict[str, Any]) -> None:
+        """Begin again at a checkpoint: the working set's rows are asked for once more."""
+        if kept.get("phase") != "set" or kept["p"] != self.p or kept["precision"] != self.precision:
+            self.has_begun = False
+            return
+        for name in self._KEPT:
+            setattr(self, name, kept[name])
+        self.marked, self.has_begun = (kept["marked"][0], *kept["marked"][1:]), True
+        self.members, self.told = Members(), None
+        self.cluster.map("disband")
+        owner = np.asarray(kept["owner"], dtype=np.int32)
+        place = np.asarray(kept["place"], dtype=np.int64)
+        if len(owner) == 0:
+            return
+        parts = range(len(self.cluster.parts))
+        taken = self.cluster.each("take", [(self.p, place[owner == c]) for c in parts])
+        back = np.argsort(np.argsort(owner, kind="stable"), kind="stable")  # into the set's order
+        points = stack([part[0] for part in taken])[back]
+        y, C, beta, scores = (
+            np.concatenate([part[i] for part in taken])[back] for i in range(1, 5)
+        )
+        fresh = Fresh(points, owner, place, beta)
+        nobody = np.empty(0, dtype=np.int64)
+        self.members = self.members.replaced(nobody, fresh, (y, C, scores))
+        self.told = self._step(nobody, fresh, None)
+
+
+def _merged(offers: Sequence[tuple[Floats, Rows]]) -> tuple[Rows, Rows]:
+    """Owners and places of all that are offered at a positive rate, the largest first."""
+    rate = np.concatenate([rates for rates, _ in offers])
+    owner = np.repeat(np.arange(len(offers)), [len(rates) for rates, _ in offers])
+    place = np.concatenate([places for _, places in offers])
+    order = np.lexsort((place, owner, -rate))
+    order = order[rate[order] > 0.0]
+    return owner[order], place[order]

@@ -1,0 +1,25 @@
+"""Dask clusters of their own, for tests that do not leave them whole."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import pytest
+
+
+@contextmanager
+def local_cluster(n_workers=2, **options):
+    """A client of a cluster of so many processes of one thread each; it is not the current one."""
+    distributed = pytest.importorskip("distributed", reason="needs the extra dask")
+    with (
+        distributed.LocalCluster(
+            n_workers=n_workers,
+            threads_per_worker=1,
+            processes=True,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            **options,
+        ) as made,
+        distributed.Client(made, set_as_default=False) as client,
+    ):
+        yield client

@@ -1,0 +1,465 @@
+"""Blocks that step together, and the working set among them: PBM, on every engine."""
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from margrave import SVC, OneClassSVM
+from margrave.engines import Serial, ShardLost
+from margrave.progress import Progress
+from margrave.solvers import BlockMinimization, Settings, cluster
+from margrave.solvers.block_minimization import best_step
+from margrave.solvers.checkpoint import Checkpoint
+from tests import build, cases, golden
+from tests.data import moons200
+from tests.test_divide import Given, blocks, moons
+
+RECORDS = json.loads((Path(__file__).parent / "golden" / "blocks.json").read_text())
+SOLVERS = [
+    BlockMinimization(blocks=3),
+    BlockMinimization(blocks=4, partition="random"),
+    BlockMinimization(blocks=2, rounds=3),
+    BlockMinimization(blocks=3, rounds=0),
+    BlockMinimization(blocks=1),
+]
+each_solver = pytest.mark.parametrize("solver", SOLVERS, ids=str)
+each_machine = pytest.mark.parametrize("loss", cases.MACHINES, ids=cases.name_of)
+
+
+def targets(loss, n):
+    """Rows, and labels or numbers as the loss asks for them."""
+    X, y = moons200(n)
+    if build.core_loss(loss).labels:
+        return X, y
+    return X, np.sin(3.0 * X[:, 0]) + X[:, 1] + 0.1 * y
+
+
+def run(problem, solver, tol=1e-6, engine="serial", start=None, **budgets):
+    with Progress(tol, **budgets) as progress:
+        settings = Settings(tol, 1 << 26, 2, 0, progress, engine)
+        starts = None if start is None else [start]
+        (solution,) = solver.solve([problem], settings, starts)
+    return solution, progress
+
+
+# --- rounds --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda r: f"{r['gamma']}-{r['part'][:4]}")
+def test_golden_traces(record):
+    problem, label = moons(record["C"], record["gamma"]), blocks(record)
+    solver = BlockMinimization(partition=Given(label), rounds=4, inner_tol=1e-13, finish=None)
+    solver.blocks = 4
+    _, progress = run(problem, solver, tol=1e-12)
+    rounds = [entry for entry in progress.history if "step" in entry]
+    assert [entry["round"] for entry in rounds] == [1, 2, 3, 4]
+    found = [(entry["step"], entry["dual"]) for entry in rounds]
+    np.testing.assert_allclose(found, record["trace"], rtol=1e-7)
+
+
+@each_machine
+@pytest.mark.parametrize("partition", ["kmeans", "random"])
+def test_the_objective_falls_in_every_round(loss, partition):
+    X, y = targets(loss, n=240)
+    for intercept in (None, "regularized"):
+        problem = build.problem(X, y, 2.0, loss, ("rbf", {"gamma": 0.5}), intercept)
+        solver = BlockMinimization(blocks=4, partition=partition, rounds=6, finish=None)
+        _, progress = run(problem, solver, tol=1e-9)
+        duals = [entry["dual"] for entry in progress.history if "step" in entry]
+        assert len(duals) >= 3
+        assert all(b <= a + 1e-9 * abs(a) for a, b in itertools.pairwise(duals)), duals
+
+
+@each_machine
+def test_rounds_alone_come_to_the_optimum(loss):
+    X, y = targets(loss, n=120)
+    problem = build.problem(X, y, 1.0, loss, ("rbf", {"gamma": 0.5}), "regularized")
+    solver = BlockMinimization(blocks=3, finish=None, inner_tol=1e-6)
+    solution, _ = run(problem, solver, tol=1e-3, max_iter=2000)
+    exact, _ = build.run(problem, tol=1e-10)
+    assert solution.converged and solution.gap <= 1e-3
+    assert abs(solution.dual - exact.dual) <= 1e-3 * abs(exact.dual)
+
+
+def test_one_block_takes_one_whole_step():
+    for loss in cases.MACHINES:
+        X, y = targets(loss, n=100)
+        problem = build.problem(X, y, 1.0, loss, ("rbf", {"gamma": 0.5}), None)
+        solver = BlockMinimization(blocks=1, rounds=1, inner_tol=1e-12, finish=None)
+        solution, progress = run(problem, solver, tol=1e-8)
+        assert progress.history[0]["step"] == pytest.approx(1.0, abs=1e-5)
+        assert solution.converged
+
+
+def test_far_blocks_are_done_after_one_round():
+    X, y = golden.load("moons")
+    label = np.arange(400) % 4
+    X = X + 1e3 * label[:, None]
+    problem = build.problem(X, y, 1.0, ("hinge", {}), ("rbf", {"gamma": 1.0}), None)
+    solver = BlockMinimization(partition=Given(label), blocks=4, inner_tol=1e-11, finish=None)
+    solution, progress = run(problem, solver, tol=1e-8)
+    assert solution.converged and len([e for e in progress.history if "step" in e]) == 1
+
+
+def test_a_variable_at_its_bound_does_not_stall_the_step():
+    """With bounds min(hi - beta) and max(lo - beta) in place of the steps to them, it would."""
+    problem = moons(1.0, 1.0)
+    start, _ = run(problem, BlockMinimization(blocks=4, rounds=1, finish=None), tol=1e-12)
+    at_bound = np.abs(start.beta) == 1.0
+    assert at_bound.any() and not at_bound.all()  # the published bounds are zero here
+    _, progress = run(problem, BlockMinimization(blocks=4, rounds=6, finish=None), tol=1e-12)
+    steps = [entry["step"] for entry in progress.history if "step" in entry]
+    assert min(steps) > 0.05
+
+
+def test_best_step():
+    rng = np.random.default_rng(0)
+    for _ in range(50):  # a piecewise linear rate with jumps
+        corners = np.sort(rng.uniform(0, 3, 4))
+        jumps, slope = rng.uniform(0, 2, 4), rng.uniform(0.1, 1)
+
+        def rate(t, corners=corners, jumps=jumps, slope=slope):
+            return -2.0 + slope * t + (jumps * (t[:, None] >= corners)).sum(axis=1)
+
+        t = best_step(rate, 10.0)
+        assert rate(np.array([t - 1e-9]))[0] <= 1e-9
+        assert t == 10.0 or rate(np.array([t + 1e-9]))[0] >= -1e-9
+    assert best_step(lambda t: t - 7.0, np.inf) == pytest.approx(7.0, rel=1e-12)
+    assert best_step(lambda t: t + 1.0, 2.0) == 0.0
+    with np.errstate(divide="ignore"):
+        assert best_step(lambda t: np.log(t), 2.0) == pytest.approx(1.0)
+
+
+# --- the optimum ---------------------------------------------------------------------------------
+
+
+@each_solver
+@each_machine
+def test_every_machine_ends_at_the_optimum(solver, loss):
+    X, y = targets(loss, n=90)
+    for intercept in cases.INTERCEPTS:
+        problem = build.problem(X, y, 1.5, loss, ("rbf", {"gamma": 0.5}), intercept)
+        exact, _ = build.run(problem, tol=1e-11)
+        for tol in (1e-3, 1e-7):
+            solution, _ = run(problem, solver, tol=tol)
+            assert solution.converged and solution.gap <= tol
+            assert solution.solver == "pbm" and solution.certificate == "full"
+            assert -1e-10 * abs(exact.dual) <= solution.dual - exact.dual <= tol * abs(exact.dual)
+
+
+@pytest.mark.parametrize("kernel", [*cases.KERNELS, "precomputed", "callable"], ids=str)
+@pytest.mark.parametrize("layout", ["C", "csr32"])
+def test_every_kernel_ends_at_the_optimum(kernel, layout):
+    X, y = targets(("hinge", {}), n=80)
+    if kernel == "sigmoid" or kernel[0] == "sigmoid":
+        return  # not positive semidefinite: no optimum to compare with
+    if kernel == "precomputed":
+        X = np.exp(-0.5 * ((X[:, None] - X[None]) ** 2).sum(axis=2))
+    elif kernel == "callable":
+        kernel = _linear_plus_one
+    if layout != "C" and not isinstance(kernel, tuple):
+        return
+    X = cases.LAYOUTS[layout](X)
+    problem = build.problem(X, y, 1.0, ("hinge", {}), kernel, "free")
+    exact, _ = build.run(problem, tol=1e-10)
+    solution, _ = run(problem, BlockMinimization(blocks=3, partition="random"))
+    assert solution.converged
+    assert solution.dual == pytest.approx(exact.dual, rel=1e-6)
+
+
+def _linear_plus_one(A, B):
+    return np.asarray(A @ B.T) + 1.0
+
+
+def test_one_class():
+    X, _ = golden.load("moons")
+    exact = OneClassSVM(nu=0.2, gamma=1.0, tol=1e-6).fit(X)
+    found = OneClassSVM(
+        nu=0.2, gamma=1.0, tol=1e-6, solver=BlockMinimization(blocks=3), engine="serial"
+    ).fit(X)
+    assert found.converged_ and found.objective_ == pytest.approx(exact.objective_, rel=1e-5)
+
+
+@pytest.mark.parametrize("scheme", ["ovo", "ovr"])
+def test_several_classes_share_their_rows(scheme):
+    from sklearn.datasets import load_iris
+
+    X, y = load_iris(return_X_y=True)
+    parameters = {"C": 4.0, "gamma": 0.5, "multi_class": scheme, "tol": 1e-6}
+    exact = SVC(**parameters, solver="exact").fit(X, y)
+    for partition in ("kmeans", "random"):
+        solver = BlockMinimization(blocks=4, partition=partition)
+        found = SVC(**parameters, solver=solver, engine="serial").fit(X, y)
+        assert found.converged_
+        np.testing.assert_allclose(found.objectives_, exact.objectives_, rtol=1e-5)
+        np.testing.assert_allclose(
+            found.decision_function(X), exact.decision_function(X), atol=0.02
+        )
+
+
+def test_a_start_at_the_optimum_is_left_alone():
+    problem = moons(4.0, 1.0, intercept="free")
+    exact, _ = build.run(problem, tol=1e-9)
+    solution, _ = run(problem, BlockMinimization(blocks=3), tol=1e-3, start=exact.beta)
+    assert solution.converged and solution.n_iter == 0
+    np.testing.assert_allclose(solution.beta, exact.beta, atol=1e-12)
+
+
+def test_order_of_blocks_does_not_matter():
+    problem = moons(10.0, 4.0, intercept="free")
+    label = np.arange(400) // 100
+    first, second = (
+        run(problem, BlockMinimization(blocks=4, partition=Given(at)), tol=1e-9)[0]
+        for at in (label, 3 - label)
+    )
+    assert first.dual == pytest.approx(second.dual, rel=1e-9)
+
+
+def test_the_working_set_goes_round_when_it_is_small(monkeypatch):
+    """Many rounds, members that leave and come back, and several blocks that own them."""
+    monkeypatch.setattr("margrave.solvers.distributed._LARGEST_SET", 12)
+    for intercept in cases.INTERCEPTS:
+        for loss in (("hinge", {}), ("logistic", {}), ("epsilon_insensitive", {"epsilon": 0.1})):
+            X, y = targets(loss, n=120)
+            problem = build.problem(X, y, 2.0, loss, ("rbf", {"gamma": 0.5}), intercept)
+            solution, _ = run(problem, BlockMinimization(blocks=3, rounds=0), tol=1e-5)
+            exact, _ = build.run(problem, tol=1e-10)
+            assert solution.converged and solution.n_iter > 10
+            assert solution.dual == pytest.approx(exact.dual, rel=2e-5)
+
+
+# --- models that come early ----------------------------------------------------------------------
+
+
+def test_the_blocks_own_model_comes_early():
+    X, y = golden.load("moons")
+    seen = []
+    solver = BlockMinimization(blocks=4)
+    model = SVC(C=10.0, gamma=4.0, solver=solver, engine="serial")
+
+    def look(record):
+        if hasattr(model, "early_"):
+            seen.append((model.early_.certificate_, model.early_.score(X, y)))
+
+    model.set_params(callbacks=look).fit(X, y)
+    assert seen and seen[0][0] == "blocks" and seen[0][1] > 0.8
+    assert model.certificate_ == "full"
+
+
+def test_without_time_the_blocks_own_model_stands():
+    X, y = golden.load("moons")
+    model = SVC(C=10.0, gamma=4.0, solver=BlockMinimization(blocks=4), engine="serial")
+    model.set_params(callbacks=lambda record: "step" in record)
+    with pytest.warns(UserWarning, match="callback asked to stop"):
+        model.fit(X, y)
+    assert model.score(X, y) > 0.8
+
+
+# --- what moves ----------------------------------------------------------------------------------
+
+
+def test_bytes_of_a_round(monkeypatch):
+    """Candidates, new rows, and a number per member: no number per row."""
+    X, y = moons200(4000)
+    q, d, k = 128, X.shape[1], 2
+    monkeypatch.setattr("margrave.solvers.distributed._LARGEST_SET", q)
+    problem = build.problem(X, y, 1.0, ("hinge", {}), ("rbf", {"gamma": 0.5}), None)
+    _, progress = run(problem, BlockMinimization(blocks=k, rounds=0), tol=1e-3)
+    rounds = [
+        entry["bytes"] for entry in progress.history if entry.get("bytes") and "own_gap" in entry
+    ]
+    candidates = k * (q // 2) * 16  # rate and place
+    rows = (q // 2) * (8 * d + 4 * 8) * (1 + k)  # to the driver, and from it to all
+    values = k * q * 8
+    assert len(rounds) > 3
+    assert np.median(rounds) <= 1.5 * (candidates + rows + values)
+
+
+# --- workers that are lost -----------------------------------------------------------------------
+
+
+class Fragile:
+    """An engine whose workers are lost at given calls."""
+
+    n_workers, is_remote = 2, True
+
+    def __init__(self, *when):
+        self.when, self.calls, self.scattered = set(when), 0, 0
+
+    def share(self, at_work, threads, memory):
+        return 1, memory // 2
+
+    def scatter(self, block_type, pieces):
+        self.scattered += 1
+        shards = Serial().scatter(block_type, pieces)
+        original = shards._run
+
+        def fails(method, calls):
+            self.calls += 1
+            if self.calls in self.when:
+                for number, args in calls[:1]:  # one has made its step, the other has not
+                    original(method, [(number, args)])
+                raise ShardLost(["worker 1"], "gone")
+            return original(method, calls)
+
+        shards._run = fails
+        return shards
+
+
+@pytest.mark.parametrize("intercept", [None, "free"])
+def test_lost_workers_change_nothing(monkeypatch, intercept):
+    monkeypatch.setattr("margrave.solvers.distributed._LARGEST_SET", 40)
+    monkeypatch.setattr(cluster, "_OFTEN", 0.0)
+    problem = moons(10.0, 4.0, intercept=intercept)
+    solver = BlockMinimization(blocks=3, rounds=2)
+    quiet = Fragile()
+    expected, _ = run(problem, solver, tol=1e-5, engine=quiet)
+    assert expected.converged and quiet.calls > 40
+    for when in range(1, quiet.calls + 1, 7):
+        engine = Fragile(when, when + 9)
+        solution, _ = run(problem, solver, tol=1e-5, engine=engine)
+        assert engine.scattered >= 2
+        np.testing.assert_array_equal(solution.beta, expected.beta)
+        assert solution.gap == expected.gap and solution.n_iter == expected.n_iter
+
+
+def test_rare_checkpoints_change_nothing(monkeypatch):
+    monkeypatch.setattr("margrave.solvers.distributed._LARGEST_SET", 40)
+    problem = moons(10.0, 4.0, intercept="free")
+    solver = BlockMinimization(blocks=3)
+    expected, _ = run(problem, solver, tol=1e-5, engine=Fragile())
+    for when in (4, 20, 33, 47):
+        solution, _ = run(problem, solver, tol=1e-5, engine=Fragile(when))
+        np.testing.assert_array_equal(solution.beta, expected.beta)
+
+
+def test_workers_that_never_stay(monkeypatch):
+    monkeypatch.setattr(cluster, "_MOST_LOSSES", 3)
+    with pytest.raises(RuntimeError, match=r"lost 4 times.*worker 1: gone"):
+        run(moons(), BlockMinimization(blocks=2), engine=Fragile(*range(1000)))
+
+
+def test_parts_survive_lost_workers():
+    from margrave.solvers import Cascade, DivideAndConquer, MergeTree
+
+    problem = moons(4.0, 1.0)
+    for solver in (DivideAndConquer(levels=2, early=1), Cascade(leaves=4), MergeTree(levels=1)):
+        expected, _ = run(problem, solver, tol=1e-4, engine=Fragile())
+        solution, _ = run(problem, solver, tol=1e-4, engine=Fragile(1, 4))
+        np.testing.assert_array_equal(solution.beta, expected.beta)
+
+
+# --- checkpoints in a folder ---------------------------------------------------------------------
+
+
+class Killed(Exception):
+    pass
+
+
+@pytest.mark.parametrize("after", [1, 5, 12])
+def test_a_killed_run_is_resumed(tmp_path, monkeypatch, after):
+    monkeypatch.setattr("margrave.solvers.distributed._LARGEST_SET", 40)
+    monkeypatch.setattr(cluster, "_OFTEN", 0.0)
+    X, y = golden.load("moons")
+    expected = SVC(C=10.0, gamma=4.0, solver=BlockMinimization(blocks=3), engine="serial").fit(X, y)
+    records = []
+
+    def kill(record):
+        records.append(record)
+        if len(records) == after:
+            raise Killed
+
+    solver = BlockMinimization(blocks=3, checkpoint=tmp_path)
+    model = SVC(C=10.0, gamma=4.0, solver=solver, engine="serial", callbacks=kill)
+    with pytest.raises(Killed):
+        model.fit(X, y)
+    kept = tmp_path / "margrave-checkpoint.npz"
+    assert kept.exists()
+    records.extend([None] * 1000)
+    # with another number of workers the blocks are still those of the checkpoint
+    again = SVC(C=10.0, gamma=4.0, solver=BlockMinimization(checkpoint=tmp_path), engine="threads")
+    again.fit(X, y)
+    np.testing.assert_array_equal(again.dual_coef_, expected.dual_coef_)
+    assert again.gap_ == expected.gap_ and not kept.exists()
+
+
+def test_several_problems_are_resumed(tmp_path, monkeypatch):
+    from sklearn.datasets import load_iris
+
+    monkeypatch.setattr("margrave.solvers.distributed._LARGEST_SET", 20)
+    monkeypatch.setattr(cluster, "_OFTEN", 0.0)
+    X, y = load_iris(return_X_y=True)
+    parameters = {"C": 4.0, "gamma": 0.5, "engine": "serial", "multi_class": "ovr"}
+    expected = SVC(**parameters, solver=BlockMinimization(blocks=2)).fit(X, y)
+    solver = BlockMinimization(blocks=2, checkpoint=tmp_path)
+
+    def kill(record):
+        if record.get("where") == "problem 2 of 3" and record["round"] > 2:
+            raise Killed
+
+    with pytest.raises(Killed):
+        SVC(**parameters, solver=solver, callbacks=kill).fit(X, y)
+    again = SVC(**parameters, solver=solver).fit(X, y)
+    np.testing.assert_array_equal(again.dual_coef_.shape, expected.dual_coef_.shape)
+    np.testing.assert_allclose(again.objectives_, expected.objectives_, rtol=1e-12)
+
+
+def test_checkpoints_of_others_are_refused(tmp_path):
+    X, y = golden.load("moons")
+    Checkpoint(tmp_path, "of others").save({}, {})
+    with pytest.raises(ValueError, match="belongs to other data or parameters"):
+        SVC(solver=BlockMinimization(checkpoint=tmp_path)).fit(X, y)
+    (tmp_path / "margrave-checkpoint.npz").write_bytes(b"half a file")
+    with pytest.raises(ValueError, match="cannot be read"):
+        SVC(solver=BlockMinimization(checkpoint=tmp_path)).fit(X, y)
+
+
+def test_checkpoints_where_fsspec_says():
+    pytest.importorskip("fsspec")
+    kept = Checkpoint("memory://somewhere/run", "mine")
+    assert kept.load() is None
+    kept.save({"beta": np.arange(3.0)}, {"round": 2})
+    arrays, numbers = kept.load()
+    assert numbers == {"round": 2} and arrays["beta"].tolist() == [0.0, 1.0, 2.0]
+    kept.remove()
+    assert kept.load() is None
+
+
+# --- bad input -----------------------------------------------------------------------------------
+
+BAD = [
+    ({"blocks": 0}, "blocks must be a whole number, at least 1"),
+    ({"blocks": 401}, "400 rows cannot be split into 401 blocks"),
+    ({"rounds": -1}, "rounds must be a whole number"),
+    ({"inner_tol": 0.0}, "inner_tol must be a positive number"),
+    ({"inner_tol": "x"}, "inner_tol must be a positive number"),
+    ({"finish": "newton"}, "finish must be 'working_set' or None"),
+    ({"finish": None}, "finish=None cannot find a free intercept"),
+    ({"partition": "circles", "blocks": 2}, "unknown partition 'circles'"),
+]
+
+
+@pytest.mark.parametrize(("parameters", "message"), BAD, ids=str)
+def test_bad_parameters(parameters, message):
+    X, y = golden.load("moons")
+    with pytest.raises(ValueError, match=message):
+        SVC(solver=BlockMinimization(**parameters)).fit(X, y)
+
+
+def test_joint_problems_have_another_solver():
+    from sklearn.datasets import load_iris
+
+    with pytest.raises(ValueError, match="'pbm' cannot solve the joint problem"):
+        SVC(solver="pbm", multi_class="crammer_singer").fit(*load_iris(return_X_y=True))
+
+
+def test_time_and_rounds_are_limited():
+    X, y = golden.load("moons")
+    for limit in ({"max_iter": 1}, {"max_iter": 3}, {"time_limit": 1e-3}):
+        model = SVC(C=100.0, gamma=4.0, tol=1e-9, solver="pbm", engine="serial", **limit)
+        with pytest.warns(UserWarning, match="stopped at a relative duality gap"):
+            model.fit(X, y)
+        assert np.isfinite(model.decision_function(X)).all()
