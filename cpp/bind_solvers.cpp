@@ -3,6 +3,7 @@
 
 #include "bind.hpp"
 #include "coordinate_descent.hpp"
+#include "foreign_rows.hpp"
 #include "joint.hpp"
 #include "working_set.hpp"
 
@@ -79,6 +80,46 @@ struct PyKernelRows {
             throw nb::value_error("blocks do not cover the rows");
         return starts;
     }
+};
+
+void check_length(std::int64_t n, std::initializer_list<std::size_t> lengths) {
+    for (std::size_t length : lengths)
+        if (std::int64_t(length) != n) throw nb::value_error("solver: arrays of a wrong length");
+}
+
+// Kernel rows of others over own rows, and the rows that it borrows.
+class PyForeignRows {
+  public:
+    PyForeignRows(PyRows own, const PyKernel& kernel, const std::string& dtype, std::int64_t memory, int threads) : own_(std::move(own)) {
+        if (own_.rows.count < 1) throw nb::value_error("foreign rows: there are no own ones");
+        if (is_double(dtype)) double_ = std::make_unique<ForeignRows<double>>(kernel.params, own_.rows, memory, choose_isa(""), threads);
+        else float_ = std::make_unique<ForeignRows<float>>(kernel.params, own_.rows, memory, choose_isa(""), threads);
+    }
+    nb::object add(const PyRows& foreign, const Longs& numbers, const Doubles& change) {
+        if (foreign.rows.features != own_.rows.features || foreign.rows.sparse != own_.rows.sparse) throw nb::value_error("rows of another kind");
+        check_length(foreign.rows.count, {numbers.size(), change.size()});
+        std::vector<double> sums(own_.rows.count, 0.0);
+        bool whole = false;
+        {
+            nb::gil_scoped_release free;
+            Watch watch;
+            watch.interrupted = ctrl_c;
+            const auto run = [&](auto& rows) { whole = rows.add(foreign.rows, numbers.data(), change.data(), sums.data(), &watch); };
+            if (double_) run(*double_);
+            else run(*float_);
+        }
+        if (!whole) {
+            PyErr_SetNone(PyExc_KeyboardInterrupt);
+            throw nb::python_error();
+        }
+        return to_numpy(std::move(sums));
+    }
+    std::int64_t kernel_values() const { return double_ ? double_->kernel_values() : float_->kernel_values(); }
+
+  private:
+    PyRows own_;
+    std::unique_ptr<ForeignRows<float>> float_;
+    std::unique_ptr<ForeignRows<double>> double_;
 };
 
 nb::dict as_dict(const Round& r) {
@@ -197,11 +238,6 @@ std::int64_t rows_in(const PyKernelRows& kernel, const std::vector<int>& blocks)
     return n;
 }
 
-void check_length(std::int64_t n, std::initializer_list<std::size_t> lengths) {
-    for (std::size_t length : lengths)
-        if (std::int64_t(length) != n) throw nb::value_error("solver: arrays of a wrong length");
-}
-
 class PyWorkingSet : public PyDescent<WorkingSet> {
   public:
     PyWorkingSet(PyKernelRows& kernel, std::vector<int> blocks, const PyLoss& loss, bool pairs, double sum, double scale, const Doubles& y, const Doubles& C,
@@ -315,6 +351,12 @@ void bind_solvers(nb::module_& m) {
             "K[points, rows] @ coef, None if it was stopped; and whether Ctrl-C stopped it.")
         .def("diagonal", &PyKernelRows::diagonal, nb::arg("points"), "Kernel values of these rows with themselves.")
         .def_prop_ro("cached_bytes", [](const PyKernelRows& k) { return k.store.cached_bytes(); });
+    nb::class_<PyForeignRows>(m, "ForeignRows", "Kernel rows of points from elsewhere over the rows at hand, kept under the points' numbers.")
+        .def(nb::init<PyRows, const PyKernel&, const std::string&, std::int64_t, int>(), nb::arg("rows"), nb::arg("kernel"), nb::arg("dtype"),
+             nb::arg("memory"), nb::arg("threads"))
+        .def("add", &PyForeignRows::add, nb::arg("points"), nb::arg("numbers"), nb::arg("change"),
+             "Sums over the points of their change times the kernel, for every own row.")
+        .def_prop_ro("kernel_values", &PyForeignRows::kernel_values);
     nb::class_<Surroundings>(m, "Surroundings", "What the rest of a larger problem does to the rows of one part of it.")
         .def(nb::init<>())
         .def("__init__", [](Surroundings* s, const Doubles& shift, const Doubles& scores, double dual, double gap, double bound) {

@@ -98,6 +98,14 @@ class TileSource final : public KernelSource<T> {
         });
     }
 
+    // The same for queries from another data set of the same kind, packed by the rule of this one.
+    bool tile_foreign(const Rows& foreign, const Subset& queries, const Subset& points, T* const* out, Watch* watch) {
+        const Queries<T> packed = query_buffer_.pack(foreign, queries, rule_);
+        return sweep(points, watch, [&](const Panels<T>& panels, std::int64_t at, int) {
+            operations_.tile(kernel_, packed, panels, out, at);
+        });
+    }
+
     bool apply(const Subset& queries, const double* coef, int outputs, const Subset& points, double* sums,
                Watch* watch) override {
         std::fill(sums, sums + points.count * outputs, 0.0);

@@ -10,7 +10,7 @@ import pytest
 from margrave import SVC, OneClassSVM
 from margrave.engines import Serial, ShardLost
 from margrave.progress import Progress
-from margrave.solvers import BlockMinimization, Settings, cluster
+from margrave.solvers import BlockMinimization, Settings, cluster, distributed
 from margrave.solvers.block_minimization import best_step
 from margrave.solvers.checkpoint import Checkpoint
 from tests import build, cases, golden
@@ -231,6 +231,56 @@ def test_the_working_set_goes_round_when_it_is_small(monkeypatch):
             assert solution.dual == pytest.approx(exact.dual, rel=2e-5)
 
 
+@pytest.mark.parametrize("intercept", cases.INTERCEPTS)
+def test_rows_that_are_content_are_left_out(monkeypatch, intercept):
+    """And come back: nothing is left out for good, and every figure that ends a fit is of all."""
+    monkeypatch.setattr(distributed, "_FEW_ROWS", 10)
+    monkeypatch.setattr(distributed, "_SPARE_ROWS", 0)
+    monkeypatch.setattr(distributed, "_LARGEST_SET", 30)
+    for loss in (
+        ("hinge", {}),
+        ("epsilon_insensitive", {"epsilon": 0.3}),
+        ("huber", {"epsilon": 0.2}),
+    ):
+        X, y = targets(loss, n=400)
+        problem = build.problem(X, y, 5.0, loss, ("rbf", {"gamma": 2.0}), intercept)
+        exact, _ = build.run(problem, tol=1e-10)
+        for tol in (1e-3, 1e-6):
+            solution, progress = run(problem, BlockMinimization(blocks=3, rounds=0), tol=tol)
+            assert solution.converged
+            assert solution.dual == pytest.approx(exact.dual, rel=tol)
+            fewest = min(entry.get("active", 400) for entry in progress.history)
+            assert loss[0] != "hinge" or fewest < 300
+
+
+def test_foreign_rows_do_not_depend_on_what_is_kept(rng):
+    from margrave import _core
+    from margrave.kernels import Kernel, core_rows
+
+    own, others = rng.normal(size=(301, 7)), rng.normal(size=(90, 7))
+    for dtype in (np.float32, np.float64):
+        X, Z = own.astype(dtype), others.astype(dtype)
+        for kernel in (Kernel("rbf", gamma=0.3), Kernel("poly", gamma=0.3), Kernel("laplacian")):
+            values = kernel.values(X, Z)
+            for precision in ("float32", "float64"):
+                stores = [
+                    _core.ForeignRows(core_rows(X), kernel.core(), precision, memory, threads)
+                    for memory, threads in ((0, 1), (1 << 24, 1), (1 << 24, 2), (20_000, 1))
+                ]
+                for _ in range(12):
+                    at = rng.choice(90, 40, replace=False)
+                    change = rng.normal(size=40)
+                    first, *rest = (s.add(core_rows(Z[at]), at, change) for s in stores)
+                    np.testing.assert_allclose(first, values[:, at] @ change, rtol=0, atol=1e-3)
+                    for other in rest:
+                        np.testing.assert_array_equal(other, first)
+                assert stores[1].kernel_values < stores[0].kernel_values
+    with pytest.raises(ValueError, match="another kind"):
+        stores[0].add(core_rows(np.ones((2, 3))), np.arange(2), np.ones(2))
+    with pytest.raises(ValueError, match="wrong length"):
+        stores[0].add(core_rows(np.ones((2, 7))), np.arange(3), np.ones(2))
+
+
 # --- models that come early ----------------------------------------------------------------------
 
 
@@ -309,10 +359,12 @@ class Fragile:
         return shards
 
 
-@pytest.mark.parametrize("intercept", [None, "free"])
-def test_lost_workers_change_nothing(monkeypatch, intercept):
-    monkeypatch.setattr("margrave.solvers.distributed._LARGEST_SET", 40)
-    monkeypatch.setattr(cluster, "_OFTEN", 0.0)
+@pytest.mark.parametrize(("intercept", "few"), [(None, 5000), ("free", 5000), ("free", 10)])
+def test_lost_workers_change_nothing(monkeypatch, intercept, few):
+    monkeypatch.setattr(distributed, "_LARGEST_SET", 40)
+    monkeypatch.setattr(distributed, "_BETWEEN_CHECKPOINTS", 3)
+    monkeypatch.setattr(distributed, "_FEW_ROWS", few)
+    monkeypatch.setattr(distributed, "_SPARE_ROWS", 0)
     problem = moons(10.0, 4.0, intercept=intercept)
     solver = BlockMinimization(blocks=3, rounds=2)
     quiet = Fragile()
@@ -362,7 +414,7 @@ class Killed(Exception):
 @pytest.mark.parametrize("after", [1, 5, 12])
 def test_a_killed_run_is_resumed(tmp_path, monkeypatch, after):
     monkeypatch.setattr("margrave.solvers.distributed._LARGEST_SET", 40)
-    monkeypatch.setattr(cluster, "_OFTEN", 0.0)
+    monkeypatch.setattr(distributed, "_BETWEEN_CHECKPOINTS", 1)
     X, y = golden.load("moons")
     expected = SVC(C=10.0, gamma=4.0, solver=BlockMinimization(blocks=3), engine="serial").fit(X, y)
     records = []
@@ -390,7 +442,7 @@ def test_several_problems_are_resumed(tmp_path, monkeypatch):
     from sklearn.datasets import load_iris
 
     monkeypatch.setattr("margrave.solvers.distributed._LARGEST_SET", 20)
-    monkeypatch.setattr(cluster, "_OFTEN", 0.0)
+    monkeypatch.setattr(distributed, "_BETWEEN_CHECKPOINTS", 1)
     X, y = load_iris(return_X_y=True)
     parameters = {"C": 4.0, "gamma": 0.5, "engine": "serial", "multi_class": "ovr"}
     expected = SVC(**parameters, solver=BlockMinimization(blocks=2)).fit(X, y)

@@ -290,9 +290,9 @@ import os, sys
 import numpy as np
 from sklearn.datasets import make_moons
 from margrave import SVC
-from margrave.solvers import BlockMinimization, cluster, distributed
+from margrave.solvers import BlockMinimization, distributed
 distributed._LARGEST_SET = 40
-cluster._OFTEN = 0.0
+distributed._BETWEEN_CHECKPOINTS = 1
 X, y = make_moons(600, noise=0.25, random_state=0)
 def slowly(record):
     if {kill} and record["round"] == 5 and "own_gap" in record:

@@ -23,6 +23,7 @@ from scipy import sparse
 
 from margrave import _core
 from margrave.blocks.dual import Local, local_of
+from margrave.kernels import core_rows
 from margrave.models import Expansion
 from margrave.problem import Floats, Problem
 
@@ -35,6 +36,8 @@ _BUFFER = 1 << 20  # bytes for kernel rows on their way
 _ROUNDS = 30
 _STEPS_PER_ROW = 20
 _MOST_STEPS_PER_ROW = 100_000  # of any other: more is a descent without end
+_MARGIN = 1.15  # active rows per row that is not content
+_NEARLY_ALL = 0.8  # share of rows from which on leaving out the rest does not pay
 _SAFETY = 10.0  # times the drift seen so far: how far scores may be off
 
 
@@ -43,11 +46,13 @@ class Share:
     """One problem's variables on the rows of a block: all that a checkpoint needs.
 
     ``own`` is the part of the scores that comes from the block's own variables, where it is known.
+    ``active`` are the rows that rounds look at, None for all.
     """
 
     beta: Floats
     scores: Floats
     own: Floats | None = None
+    active: Rows | None = None
 
 
 @dataclass(frozen=True)
@@ -138,6 +143,9 @@ class KernelBlock:
         self.cancelled = threading.Event()
         self.rows_of: tuple[int, Any] = (-1, None)  # the rows of the problem at hand
         self.found: list[Local | None] = [None] * len(self.problems)
+        self.kernel_values = 0
+        self._store: tuple[Any, _core.ForeignRows] | None = None
+        self._log = _Log()
         self._disband()
         self.aims: dict[int, _Aim] = {}  # directions that are still to be followed
 
@@ -147,6 +155,7 @@ class KernelBlock:
 
     def state(self) -> list[Share]:
         """Return what a block needs to go on from here; its arrays are never changed in place."""
+        self._catch_up()
         return list(self.shares)
 
     # --- the point -------------------------------------------------------------------------
@@ -166,6 +175,7 @@ class KernelBlock:
 
     def rebuild(self, p: int, points: Any, coef: Floats, precision: str) -> None:
         """Compute the scores anew, from all variables there are."""
+        self._log = _Log()
         scores = self._sums(p, points, coef, precision, slice(None))
         self.shares[p] = Share(self.shares[p].beta, scores)
 
@@ -190,15 +200,20 @@ class KernelBlock:
         self.shares[p] = replace(share, scores=scores, own=None)
 
     def figures(self, p: int, biases: Floats) -> tuple[Floats, Floats]:
-        """Sums of gap terms, one per bias; the share of the dual, and the number of variables."""
+        """Sums of gap terms, one per bias; share of the dual, number of variables, kernel values.
+
+        Rows that are not active have no part in the gap.
+        """
         problem, share = self.problems[p], self.shares[p]
         if problem is None:
-            return np.zeros(len(biases)), np.zeros(2)
+            return np.zeros(len(biases)), np.zeros(3)
         loss, y, C = self._loss(problem), problem.y, problem.C
-        gaps = [float(loss.gap(y, C, share.beta, share.scores + b).sum()) for b in biases]
+        rows = slice(None) if share.active is None else share.active
+        some = y[rows], C[rows], share.beta[rows]
+        gaps = [float(loss.gap(*some, share.scores[rows] + b).sum()) for b in biases]
         dual = 0.5 * float(share.beta @ share.scores)
         dual += float(loss.conjugate(y, C, share.beta).sum())
-        return np.array(gaps), np.array([dual, np.count_nonzero(share.beta)])
+        return np.array(gaps), np.array([dual, np.count_nonzero(share.beta), self.kernel_values])
 
     def slopes(self, p: int, biases: Floats) -> Floats:
         """Derivatives of the sum of losses with respect to the bias."""
@@ -340,6 +355,32 @@ class KernelBlock:
         """Begin with an empty working set."""
         self._disband()
 
+    def narrow(self, p: int, bias: float, spare: int) -> tuple[int, float]:
+        """Leave out rows that are content and far from leaving it.
+
+        All that are not content stay, a seventh more of those that nearly are not, and `spare`.
+        Returns how many are left, and the sum of the others' gap terms.
+        """
+        problem, share = self.problems[p], self.shares[p]
+        if problem is None:
+            return 0, 0.0
+        up, low = self._rates(p)
+        discontent = np.maximum(up - bias, bias - low)
+        wanted = int(_MARGIN * np.count_nonzero(discontent > 0.0)) + spare
+        active = None
+        if wanted < _NEARLY_ALL * len(discontent):
+            mine = self.place[self.owner == self.number]
+            active = np.union1d(np.argpartition(-discontent, wanted)[:wanted], mine)
+        before = self.figures(p, np.array([bias]))[0][0]
+        self.shares[p] = replace(share, active=active)
+        left_out = before - self.figures(p, np.array([bias]))[0][0]
+        return len(discontent) if active is None else len(active), float(left_out)
+
+    def widen(self, p: int) -> None:
+        """Look at all rows again."""
+        self._catch_up()
+        self.shares[p] = replace(self.shares[p], active=None)
+
     def _disband(self) -> None:
         self.points: Any = None
         self.owner, self.place = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64)
@@ -357,23 +398,46 @@ class KernelBlock:
         moved, share = np.flatnonzero(change), self.shares[p]
         beta, mine = share.beta.copy(), self.owner == self.number
         beta[self.place[mine]] = values[mine]
-        scores = share.scores
+        scores, active = share.scores, share.active
         if len(moved) and self.problems[p] is not None:
-            scores = scores + self._sums(
-                p, self.points[moved], change[moved], precision, slice(None)
-            )
-        self.shares[p], self.values = Share(beta, scores), values
+            points, numbers = self.points[moved], _numbers(self.owner[moved], self.place[moved])
+            sums = self._foreign_sums(p, points, numbers, change[moved], precision)
+            if active is None:
+                scores = scores + sums
+            else:
+                scores = scores.copy()
+                scores[active] += sums
+                self._log.add(p, points, numbers, change[moved], precision)
+        self.shares[p], self.values = Share(beta, scores, active=active), values
+
+    def _catch_up(self) -> None:
+        """Bring the scores of rows that are not active up to date."""
+        log, self._log = self._log, _Log()
+        if not log.numbers:
+            return
+        share = self.shares[log.p]
+        assert share.active is not None
+        points, change = log.all()
+        scores = share.scores.copy()
+        others = np.setdiff1d(np.arange(len(scores)), share.active)
+        scores[others] += self._sums(log.p, points, change, log.precision, others)
+        self.shares[log.p] = replace(share, scores=scores)
 
     def _candidates(self, p: int, count: int, bias: float, negligible: float) -> Candidates:
         problem, share = self.problems[p], self.shares[p]
         nothing, none = np.empty(0), np.empty(0, dtype=np.int64)
         if problem is None:
             return Candidates(-np.inf, np.inf, nothing, none, nothing, none)
-        loss, y, C, beta, f = self._loss(problem), problem.y, problem.C, share.beta, share.scores
-        up, low = -f - loss.right(y, C, beta), -f - loss.left(y, C, beta)
+        up, low = self._rates(p)
+        loss = self._loss(problem)
+        content = np.zeros(len(up), dtype=bool)
+        if share.active is not None:
+            content[:] = True
+            content[share.active] = False
         if not loss.quadratic:  # a violation of any size may be worth nothing
-            content = loss.gap(y, C, beta, f + bias) <= negligible
-            up[content], low[content] = -np.inf, np.inf
+            gaps = loss.gap(problem.y, problem.C, share.beta, share.scores + bias)
+            content |= gaps <= negligible
+        up[content], low[content] = -np.inf, np.inf
         top, bottom = float(up.max()), float(low.min())
         inside = self.place[self.owner == self.number]
         up[inside], low[inside] = -np.inf, np.inf
@@ -384,6 +448,16 @@ class KernelBlock:
         worst[worst <= 0.0] = -np.inf
         rising = _most(worst, count)
         return Candidates(top, bottom, worst[rising], rising, nothing, none)
+
+    def _rates(self, p: int) -> tuple[Floats, Floats]:
+        """Rates -f - h' to the right and to the left."""
+        problem, share = self.problems[p], self.shares[p]
+        assert problem is not None
+        loss, y, C = self._loss(problem), problem.y, problem.C
+        return (
+            -share.scores - loss.right(y, C, share.beta),
+            -share.scores - loss.left(y, C, share.beta),
+        )
 
     # --- kernel values ---------------------------------------------------------------------
 
@@ -420,7 +494,31 @@ class KernelBlock:
         X = X if isinstance(rows, slice) else X[rows]
         total = np.array([problem.offset * coef.sum()])
         model = Expansion(points, coef[:, None], problem.data.kernel, total, precision)
+        self.kernel_values += X.shape[0] * len(coef)
         return model.scores(X, self.threads)[:, 0]
+
+    def _foreign_sums(
+        self, p: int, points: Any, numbers: Rows, change: Floats, precision: str
+    ) -> Floats:
+        """The same for the active rows, with the kernel rows of points that come again kept."""
+        problem, active = self.problems[p], self.shares[p].active
+        assert problem is not None
+        if not problem.data.is_native:
+            rows = slice(None) if active is None else active
+            return self._sums(p, points, change, precision, rows)
+        key = (p, precision, active is None, id(active))
+        if self._store is None or self._store[0] != key:
+            X = self._rows(p) if active is None else self._rows(p)[active]
+            kernel = problem.data.kernel.core(problem.offset)
+            self._store = None  # frees its memory before the next one grows
+            store = _core.ForeignRows(core_rows(X), kernel, precision, self.memory, self.threads)
+            self._store = (key, store)
+            self._kept_active = active  # so that no other array gets its identity
+        store = self._store[1]
+        before = store.kernel_values
+        sums = store.add(core_rows(points), numbers, change)
+        self.kernel_values += store.kernel_values - before
+        return sums
 
     def _own(self, p: int, rows: _core.KernelRows) -> Floats:
         """Scores of the own rows from the own variables."""
@@ -434,6 +532,34 @@ class KernelBlock:
             raise KeyboardInterrupt
         own: Floats = sums[:, 0]
         return own
+
+
+class _Log:
+    """Changes that rows which are not active have not heard of."""
+
+    def __init__(self) -> None:
+        self.p, self.precision = -1, "float64"
+        self.numbers: dict[int, int] = {}  # where each point is
+        self.points: list[Any] = []
+        self.change = np.empty(0)
+
+    def add(self, p: int, points: Any, numbers: Rows, change: Floats, precision: str) -> None:
+        self.p, self.precision = p, precision
+        known = len(self.numbers)
+        at = np.array([self.numbers.setdefault(n, len(self.numbers)) for n in numbers.tolist()])
+        if len(self.numbers) > known:
+            self.points.append(points[np.flatnonzero(at >= known)])
+            more = np.zeros(len(self.numbers) - known)
+            self.change = np.concatenate([self.change, more])
+        self.change[at] += change
+
+    def all(self) -> Change:
+        return stack(self.points), self.change
+
+
+def _numbers(owner: NDArray[np.int32], place: Rows) -> Rows:
+    """A number for each row of all blocks."""
+    return (owner.astype(np.int64) << 40) + place
 
 
 def _zero(problem: Problem | None) -> Share:

@@ -23,6 +23,7 @@ from margrave.engines.remote import (
     pack,
     place,
     remote_rows,
+    undivided,
 )
 from margrave.rows import Piece, Places, RemoteRows, outline
 
@@ -88,7 +89,7 @@ class Dask:
             client = None
             with suppress(ValueError):
                 client = distributed.Client.current()
-            if client is None or not client.scheduler.address.endswith(self._address):
+            if client is None or _place(client.scheduler.address) != _place(self._address):
                 client = distributed.Client(self._address, set_as_default=False)
                 weakref.finalize(self, client.close)
             self._workers = DaskWorkers(client, self.timeout)
@@ -136,7 +137,7 @@ class Dask:
     def vector(self, y: Any, lengths: Sequence[int]) -> Any:
         """Bring an entry per row here; partitions are to have these lengths."""
         if not is_collection(y):
-            return join([y], [sum(lengths)], "the only partition")
+            return undivided(y, lengths)
         return join(self._gather(self._partitions(y)), lengths, "partition")
 
     def _partitions(self, X: Any) -> list[Any]:
@@ -226,6 +227,11 @@ class _DaskPiece(Piece):
     def take(self, places: Places) -> Any:
         """Bring some of the rows here."""
         return self.engine.take(self, places)
+
+
+def _place(address: str) -> str:
+    """Host and port, without the protocol."""
+    return address.rpartition("://")[2]
 
 
 def _prepare(prepare: Callable[[Any], tuple[Any, Any]], partition: Any) -> tuple[Any, Any]:

@@ -12,7 +12,7 @@ import itertools
 import threading
 import time
 import uuid
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Collection, Coroutine, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from contextlib import suppress
 from types import NoneType
@@ -41,6 +41,7 @@ except ImportError as error:
 __all__ = ["DaskWorkers", "distributed"]
 
 _LOOK = 1.0  # seconds of waiting after which to look whether the workers are alive
+_BUSY = 30.0  # seconds for the scheduler to answer
 _PATIENCE = 5.0  # seconds for the first worker of a cluster to come
 _NOT_THERE = ("error", "cancelled")  # states of an actor
 _UNREACHED = (OSError, KeyError, CancelledError)  # KeyError: another worker at the same address
@@ -63,12 +64,14 @@ class DaskWorkers:
     # --- who is there -----------------------------------------------------------------------
 
     def scheduler(self, name: str, **args: Any) -> Any:
-        """Ask the scheduler, not longer than the timeout."""
+        """Ask the scheduler, who may be busy but not for ever."""
+        if self.client.status != "running":
+            raise RuntimeError(f"the Dask client is {self.client.status}")
         try:
-            return self._spawn(getattr(self.client.scheduler, name)(**args)).result(self.timeout)
+            asked = self._spawn(getattr(self.client.scheduler, name)(**args))
+            return asked.result(max(self.timeout, _BUSY))
         except (OSError, CancelledError) as error:
-            where = self.client.scheduler.address
-            raise RuntimeError(f"the Dask scheduler at {where} does not answer") from error
+            raise RuntimeError("the Dask scheduler does not answer") from error
 
     def live(self) -> dict[str, Any]:
         """What the scheduler knows of the workers that can be used."""
@@ -126,10 +129,9 @@ class DaskWorkers:
 
     # --- what they do -----------------------------------------------------------------------
 
-    def open(self, workers: Iterable[str]) -> dict[str, str]:
+    def open(self, workers: Collection[str]) -> dict[str, str]:
         """Make sure that the workers have a site; its key, by worker."""
         with self._opening:
-            new = {}
             for worker in workers:
                 if worker not in self._sites or self._sites[worker].status in _NOT_THERE:
                     self._sites[worker] = self.client.submit(
@@ -140,9 +142,10 @@ class DaskWorkers:
                         allow_other_workers=False,
                         pure=False,
                     )
-                    new[self._spawn(_ready(self._sites[worker]))] = worker
-            self._collect(new)
-            return {worker: self._sites[worker].key for worker in workers}
+            sites = {worker: self._sites[worker] for worker in workers}
+            new = {worker: site for worker, site in sites.items() if site.status != "finished"}
+            self._collect({self._spawn(_ready(site)): worker for worker, site in new.items()})
+            return {worker: site.key for worker, site in sites.items()}
 
     def run(
         self, orders: Mapping[str, tuple[Frames, Frames | None]], sources: Iterable[str] = ()
@@ -186,7 +189,7 @@ class DaskWorkers:
                     try:
                         frames = call.result()
                     except _UNREACHED as error:
-                        gone[worker] = f"it cannot be reached ({type(error).__name__}: {error})"
+                        gone[worker] = f"it cannot be reached ({type(error).__name__})"
                     else:
                         answers[worker] = unpack(frames)
                         if isinstance(answers[worker], Failed):
@@ -217,8 +220,11 @@ class DaskWorkers:
         return asyncio.run_coroutine_threadsafe(work, self.client.loop.asyncio_loop)
 
 
-async def _ready(future: Any) -> Frames:
-    await future
+async def _ready(site: Any) -> Frames:
+    try:
+        await site
+    except (RuntimeError, distributed.KilledWorker) as error:  # the worker died meanwhile
+        raise OSError(str(error)) from error
     return pack(None)[0]
 
 

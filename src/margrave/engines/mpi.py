@@ -34,6 +34,7 @@ from margrave.engines.remote import (
     pack_error,
     place,
     settle,
+    undivided,
     unpack,
 )
 from margrave.rows import Piece, Places, RemoteRows, outline
@@ -57,13 +58,13 @@ class MPI:
 
     Examples
     --------
-    A script for ``mpiexec -n 4 python script.py``; alone it has one rank:
+    A script for ``mpiexec -n 4 python script.py``, or for one rank alone:
 
-    >>> engine = MPI()  # doctest: +SKIP
+    >>> engine = MPI()
     >>> def lead():
     ...     with engine.scatter(list, ["abc", "de"]) as shards:
     ...         return shards.map("__len__")
-    >>> engine.everywhere(lead)  # doctest: +SKIP
+    >>> engine.everywhere(lead)
     [3, 2]
     """
 
@@ -104,6 +105,7 @@ class MPI:
         try:
             return self._lead(lead) if self._rank == 0 else self._serve()
         finally:
+            self._post.close()
             self._site.close()
             self._site = Site(f"rank {self._rank}", by_name=True)
 
@@ -150,7 +152,7 @@ class MPI:
             if vector is y:
                 parts = self._ask({rank: (_vector, number) for rank in range(self._size)})
                 return join(list(parts.values()), lengths, "rank")
-        return join([y], [sum(lengths)], "rank")
+        return undivided(y, lengths)
 
     # --- rank 0 -----------------------------------------------------------------------------
 
@@ -171,7 +173,7 @@ class MPI:
             self._leads = False
             for rank in range(1, self._size):
                 self._post.send(rank, ("end", 0, outcome, []))
-            self._post.flush(self._lost, self.timeout)
+            self._post.close(self._lost, self.timeout)
 
     def _ask(self, orders: Mapping[int, Order]) -> dict[int, Any]:
         """Give orders to ranks; their answers, when all are there."""
@@ -253,7 +255,7 @@ class MPI:
         signed = time.monotonic()
         with interrupts_noted() as interrupts:
             while True:
-                came = self._post.receive()
+                came = self._post.receive(single=True)
                 for _, (what, order, body, heads) in came:
                     if what == "end":
                         outcome = unpack(body)

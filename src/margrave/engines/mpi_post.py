@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Collection, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
@@ -68,11 +69,14 @@ class Post:
         requests += [self._comm.Isend(chunk, rank, _BODY) for chunk in _chunks(frames)]
         self._leaving.append((rank, requests, (sizes, frames)))
 
-    def receive(self) -> list[tuple[int, Any]]:
-        """Ranks and messages that have come, those of one rank in their order."""
-        self._leaving = [one for one in self._leaving if not mpi.Request.Testall(one[1])]
+    def receive(self, single: bool = False) -> list[tuple[int, Any]]:
+        """Ranks and messages that have come, those of one rank in their order.
+
+        A `single` one leaves all behind it to whoever receives next, maybe another engine.
+        """
+        self._let_go()
         status = mpi.Status()
-        while self._comm.Iprobe(tag=_HEAD, status=status):
+        while not (single and self._arriving) and self._comm.Iprobe(tag=_HEAD, status=status):
             rank = status.Get_source()
             sizes = np.empty(status.Get_count(mpi.INT64_T), np.int64)
             self._comm.Recv(sizes, rank, _HEAD)
@@ -91,21 +95,29 @@ class Post:
         return came
 
     def pause(self, came: bool, jobs: Collection[Future[Any]]) -> None:
-        """Wait a moment for messages and jobs, the longer the longer there were none."""
+        """Wait a moment for messages and jobs if none `came`, the longer the longer it is so."""
         now = time.monotonic()
-        self._last = now if came else self._last
         moment = min(max(0.25 * (now - self._last), _PAUSES[0]), _PAUSES[1])
-        if not jobs:
+        if came:
+            self._last = now
+        elif not jobs:
             time.sleep(moment)
         elif wait(jobs, moment, FIRST_COMPLETED).done:
             self._last = now
 
-    def flush(self, lost: Collection[int], timeout: float) -> None:
+    def _let_go(self) -> None:
+        self._leaving = [one for one in self._leaving if not mpi.Request.Testall(one[1])]
+
+    def close(self, lost: Collection[int] = (), timeout: float = 0.0) -> None:
         """Wait until everything has left, but for the ranks that are lost."""
         end = time.monotonic() + timeout
+        self._let_go()
         while any(rank not in lost for rank, _, _ in self._leaving) and time.monotonic() < end:
-            self.receive()
             self.pause(False, ())
+            self._let_go()
+        if self.is_busy:  # as long as there are ranks, MPI may use these buffers
+            left = (self._leaving, self._arriving)
+            weakref.finalize(self._comm, bool, left).atexit = False
 
 
 def _chunks(frames: Frames) -> list[Any]:

@@ -22,11 +22,16 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, Protocol
 
-import cloudpickle
 import numpy as np
 
 from margrave.engines.base import Arguments, ShardLost, Shards, build, leaves
 from margrave.rows import Piece, Places, RemoteRows, assemble
+
+try:
+    import cloudpickle
+except ImportError as error:
+    what = 'engines elsewhere need: pip install "margrave[dask]" or pip install "margrave[mpi]"'
+    raise ImportError(what) from error
 
 Frames = list[Any]  # a pickle, and the raw buffers beside it as arrays of bytes
 Order = tuple[Any, ...]  # a function of a site and more arguments, and these
@@ -371,3 +376,11 @@ def join(parts: Sequence[Any], lengths: Sequence[int], noun: str) -> Any:
             )
     # one without rows is often of another type, because nothing told it
     return np.concatenate([vector for vector in vectors if len(vector)] or vectors)
+
+
+def undivided(y: Any, lengths: Sequence[int]) -> Any:
+    """Return a vector of all rows as it is, if it has as many entries."""
+    vector = np.asarray(y)
+    if len(vector) != sum(lengths):
+        raise ValueError(f"X has {sum(lengths)} rows, y has {len(vector)}")
+    return vector

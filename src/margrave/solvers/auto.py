@@ -1,7 +1,8 @@
 """The choice behind ``solver="auto"``, from measurements of `benchmarks`.
 
-Workers elsewhere: blocks, and the working set among them. Many rows and a kernel that falls with
-the distance: divide and conquer. Else the whole problem at once (`whole.py` has its own choice).
+Many rows and a kernel that falls with the distance: divide and conquer, which ends with the working
+set among the workers where these are elsewhere. Else such workers have blocks and then that working
+set, and one machine the whole problem at once (`whole.py` has its own choice).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from margrave.problem import Floats, Solution
+from margrave.rows import RemoteRows
 from margrave.solvers.base import Settings
 from margrave.solvers.block_minimization import BlockMinimization, is_elsewhere
 from margrave.solvers.divide import DivideAndConquer, pays
@@ -26,8 +28,9 @@ class Auto:
         starts: Sequence[Floats] | None = None,
     ) -> list[Solution]:
         """Solve the problems."""
+        is_remote = isinstance(problems[0].data.X, RemoteRows)  # these rows stay where they are
+        if starts is None and pays(problems) and not is_remote:
+            return DivideAndConquer().solve(problems, settings)
         if is_elsewhere(problems, settings):
             return BlockMinimization().solve(problems, settings, starts)
-        if starts is None and pays(problems):
-            return DivideAndConquer().solve(problems, settings)
         return solve_whole(problems, settings, starts)

@@ -40,6 +40,7 @@ from margrave.solvers.parts import SHIFT_INVARIANT, Division, Effort
 _FOR_EVER = 1e9  # seconds
 _ROUGH = 1e-3  # tolerance of the blocks down to which single precision and few steps will do
 _TRIALS = 8  # steps per call
+_BLOCK_ROWS = 6000  # about: a larger one takes longer than the whole is better for it
 FINISHES = ("working_set", None)
 
 
@@ -49,7 +50,8 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     blocks : int, optional
-        Blocks of rows; by default as many as the engine has workers.
+        Blocks of rows; by default as many as the engine has workers, or a multiple of that, so that
+        no block has many more than 6,000 rows.
     partition : str or Partition, optional
         How rows are dealt to the blocks: "kmeans", "kernel_kmeans", "random" or another of
         :mod:`margrave.partitions`, or an object with a method `split`. By default clusters for
@@ -124,7 +126,7 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
         if isinstance(data.X, RemoteRows) and self.partition is None:
             return Parts(np.unique(data.X.piece, return_inverse=True)[1].astype(np.int64))
         n = data.n_rows
-        count = self.blocks or min(division.engine.n_workers, n)
+        count = self.blocks or min(n, _blocks(n, division.engine.n_workers))
         if count > n:
             raise ValueError(f"{n} rows cannot be split into {count} blocks")
         partition = self.partition
@@ -260,7 +262,6 @@ class _Run:
         probes = cluster.map("probe", p, points, coef, "float32" if single else "float64")
         slope, curvature = (float(sum(probe[i] for probe in probes)) for i in (0, 1))
         largest = float(min(probe[2] for probe in probes))
-        self.kernel_values += len(coef) * problem.n_rows
 
         def rate(steps: Floats) -> Floats:
             h: Floats = cluster.reduce("rates", p, steps)
@@ -290,7 +291,7 @@ class _Run:
 
     def _measured(self, p: int) -> tuple[float, float, int]:
         """Sum of gap terms, dual value and support of one problem."""
-        gaps, (dual, support) = self.cluster.reduce("figures", p, np.zeros(1))
+        gaps, (dual, support, self.kernel_values) = self.cluster.reduce("figures", p, np.zeros(1))
         return float(gaps[0]), float(dual), int(support)
 
     def _gap(self) -> float:
@@ -366,6 +367,11 @@ class _Run:
             core.restore(self.kept)
             self.kept = {}
         return core
+
+
+def _blocks(n_rows: int, workers: int) -> int:
+    """As many blocks as workers, or a multiple of that where they would be too large."""
+    return workers * max(1, round(n_rows / workers / _BLOCK_ROWS))
 
 
 def is_elsewhere(problems: Sequence[Any], settings: Settings) -> bool:

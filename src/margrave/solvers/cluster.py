@@ -8,7 +8,6 @@ is: what was done since is done again, to the same bits.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -30,7 +29,6 @@ logger = logging.getLogger("margrave")
 
 Rows = NDArray[np.int64]
 
-_OFTEN = 10.0  # seconds between two checkpoints of shards that can be lost
 _MOST_LOSSES = 20  # of a run, then it is given up
 _FLOOR = 1e-6  # of the tolerance: logistic variables below that share of C are as good as zero
 
@@ -65,7 +63,6 @@ class Cluster:
         # shares of each part, the problems that they are of, and what the strategy needs
         self.saved: tuple[list[list[Share]] | None, list[Problem], dict[str, Any]]
         self.saved = (None, list(problems), {})
-        self.saved_at = time.perf_counter()
         self.losses, self.moved_before, self.checkpoint_bytes = 0, 0, 0
         self.shards: Shards
         self._begin(None)
@@ -126,19 +123,12 @@ class Cluster:
 
     # --- checkpoints -----------------------------------------------------------------------
 
-    @property
-    def is_due(self) -> bool:
-        """Whether it is time for a checkpoint: always, where it costs nothing."""
-        costs = self.engine.is_remote or self.checkpoint is not None
-        return not costs or time.perf_counter() - self.saved_at > _OFTEN
-
     def save(self, **driver: Any) -> None:
         """Keep the state of all parts, and what the strategy needs to go on from here."""
         before = self.shards.moved
         shares: list[list[Share]] = self.shards.checkpoint()
         self.checkpoint_bytes += self.shards.moved - before
         self.saved = (shares, list(self.problems), driver)
-        self.saved_at = time.perf_counter()
         if self.checkpoint is not None:
             self._write(shares, driver)
 
@@ -208,6 +198,7 @@ class Cluster:
         at_work = min(self.engine.n_workers, len(parts))
         left = max(settings.memory // 4, settings.memory // 2 - 2 * size_in_bytes(self.data.X))
         threads, memory = self.engine.share(at_work, settings.threads, left)
+        memory = memory * at_work // len(parts)  # all parts stay, one per worker is at work
         precomputed = self.data.kernel.is_precomputed
         pieces = []
         for c, rows in enumerate(parts.rows):

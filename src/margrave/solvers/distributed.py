@@ -32,6 +32,11 @@ _LARGEST_SET = 2048
 _INNER_ROUNDS = 20
 _INNER_SHARE = 0.1  # of the violation: the tolerance on W
 _BUFFER = 1 << 22
+_FEW_ROWS = 5000  # none of which is left out
+_SPARE_ROWS = 1000
+_ROUGH_GAP, _ROUGH_ROUNDS = 0.1, 30
+_LAST_ROUNDS = 10
+_BETWEEN_CHECKPOINTS = 40  # rounds: a count, so that a run is the same however long they take
 _TRIALS = 16  # biases per call
 _FLOOR = 1e-6
 
@@ -78,7 +83,11 @@ class DistributedSet:
         self.marked = (0, np.inf, np.inf)  # round, dual and gap of the last look at progress
         self.best_gap = np.inf
         self.inner_share = _INNER_SHARE
-        self.bytes = 0
+        self.is_narrow, self.narrow_round, self.dual, self.outside = False, -1, 0.0, 0.0
+        self.goal, self.last_whole = _ROUGH_GAP, _ROUGH_ROUNDS  # before rows are left out
+        self.saved_round = -1
+        self.target = 0.0
+        self.bytes = self.computed = self.active = 0
         self.interrupted = self.is_broken = self.has_begun = False
 
     # --- the interface of the compiled solver ----------------------------------------------
@@ -87,6 +96,7 @@ class DistributedSet:
         self, target: float, max_rounds: int, seconds: float, time_left: float
     ) -> tuple[str, list[Record]]:
         """Run rounds; return how they ended and a record for each."""
+        self.target = target
         records: list[Record] = []
         begin, status = time.perf_counter(), "running"
         while status == "running" and len(records) < max_rounds:
@@ -110,12 +120,20 @@ class DistributedSet:
         """Figures from scores in double precision; None if there is no time."""
         if time_left <= 0.0:
             return None
+        rounds, is_safe = self.rounds, False
         while True:
             try:
                 self._begin()
+                while self.rounds < rounds:  # a worker was lost, and with it these
+                    self._round(self.target)
+                if self.is_narrow:
+                    self.cluster.map("widen", self.p)
+                    self.is_narrow, self.outside = False, 0.0
+                if not is_safe:
+                    self._save()
+                    is_safe = True
                 points, coef = self.cluster.support(self.p)
                 self.cluster.map("certify", self.p, points, coef, self.bias)
-                self.kernel_values += len(coef) * max(len(coef), 1)  # at least
                 self.told = None
                 figures = self._certain()
                 self._save()  # what was certified is what will be shown
@@ -142,7 +160,7 @@ class DistributedSet:
     @property
     def work(self) -> tuple[int, int, int]:
         """Rounds, steps and kernel values so far."""
-        return self.rounds, self.steps, self.kernel_values
+        return self.rounds, self.steps, self.kernel_values + self.computed
 
     @property
     def beta(self) -> Floats:
@@ -171,12 +189,21 @@ class DistributedSet:
         self._measure(offers)
         self._tell(gap, dual, support)
         near = target < self.last["own_gap"] < 3.0 * target
-        if self.pairs and self.last["gap"] > target and (near or self.rounds % 8 == 0):
+        if self.pairs and self.last["gap"] > target and self.rounds % (2 if near else 8) == 0:
             self._certain()
-        if self.last["gap"] <= target:
+        stalls = self._is_exhausted() or self._is_indefinite()
+        solved = not self.violation > 0.0
+        if self.is_narrow:
+            # rows that are left out, and rounding, add to the gap
+            if self.last["own_gap"] <= 0.6 * target or solved or stalls:
+                return self._widen(target, stalls)
+        elif self.last["gap"] <= target:
             return "converged"
-        if not self.violation > 0.0 or self._is_exhausted() or self._is_indefinite():
+        elif solved or stalls:
             return "stalled"
+        elif self.last["gap"] <= self.goal or self.rounds >= self.last_whole:
+            self._narrow()
+            offers = self.told[3]
         keep, fresh = self._choose(offers)
         if len(self.members) == 0:
             return "stalled"
@@ -184,7 +211,7 @@ class DistributedSet:
         if len(fresh.beta) == 0 and np.array_equal(values, self.members.beta):
             # the worst are at hand and nothing moves: be more exact
             if self.inner_share < 1e-3:
-                return "stalled"
+                return self._widen(target, False) if self.is_narrow else "stalled"
             self.inner_share *= 0.1
         self.told = self._step(keep, fresh, values)
         self.rounds += 1
@@ -203,15 +230,46 @@ class DistributedSet:
             *("step", self.p, keep, fresh, values, self.bias, count, negligible, self.precision)
         )
         if values is not None:
-            moved = int(np.count_nonzero(values - self.members.beta))
-            self.kernel_values += moved * self.problem.n_rows
             self.members.beta = values
         for number, (_, _, _, scores) in enumerate(replies):
             self.members.scores[self.members.owner == number] = scores
         gap = float(sum(reply[0][0] for reply in replies))
-        dual, support = sum(reply[1] for reply in replies)
+        dual, support, computed = sum(reply[1] for reply in replies)
+        if not self.is_narrow:
+            self.dual = float(dual)
+        self.computed = int(computed)
         self.bytes = self.cluster.moved - before
-        return gap, float(dual), int(support), [reply[2] for reply in replies]
+        return gap, self.dual, int(support), [reply[2] for reply in replies]
+
+    def _narrow(self) -> None:
+        """Look at the rows alone that are not content, or nearly so."""
+        if self.problem.n_rows < _FEW_ROWS:
+            return
+        spare = _SPARE_ROWS // len(self.cluster.parts) + 1
+        self.active, self.outside = self.cluster.reduce("narrow", self.p, self.bias, spare)
+        self.is_narrow, self.narrow_round = self.active < self.problem.n_rows, self.rounds
+        self.told = self._step(np.arange(len(self.members)), None, None)
+
+    def _widen(self, target: float, stalls: bool) -> str:
+        """Look at all rows again, and see how good the point is for them."""
+        self.cluster.map("widen", self.p)
+        self.is_narrow, self.outside = False, 0.0
+        self.marked, self.best_gap = (0, np.inf, np.inf), np.inf
+        self.told = self._step(np.arange(len(self.members)), None, None)
+        gap, dual, support, offers = self.told
+        self._measure(offers)
+        self._tell(gap, dual, support)
+        if self.pairs:
+            self._certain()
+        if self.last["gap"] <= target:
+            return "converged"
+        # a little is left: the whole settles it faster than a new choice of rows
+        if self.rounds == self.narrow_round:  # leaving rows out brings nothing
+            self.goal, self.last_whole = 0.0, 1 << 60
+            return "stalled" if stalls else "running"
+        self.goal = target
+        self.last_whole = self.rounds + (_LAST_ROUNDS if self.last["gap"] < 3.0 * target else 0)
+        return "stalled" if stalls else "running"
 
     def _measure(self, offers: Sequence[Candidates]) -> None:
         top, bottom = max(o.top for o in offers), min(o.bottom for o in offers)
@@ -287,11 +345,13 @@ class DistributedSet:
             raise KeyboardInterrupt
         self.steps += core.work[1]
         self.kernel_values += core.work[2] + len(used) * n
+        self.dual = float(core.figures()["dual"])
         return core.beta
 
     # --- figures -----------------------------------------------------------------------------
 
     def _tell(self, gap: float, dual: float, support: int) -> None:
+        own, gap = gap, gap + self.outside
         primal = gap - dual
         scale = max(abs(primal), abs(dual), self.problem.least_scale, 1e-300)
         self.last = {
@@ -299,22 +359,25 @@ class DistributedSet:
             "objective": primal,
             "dual": dual,
             "gap": gap / scale,
-            "own_gap": gap / scale,
+            "own_gap": own / scale,
             "violation": self.violation,
             "support": support,
             "steps": self.steps,
-            "kernel_values": self.kernel_values,
+            "kernel_values": self.kernel_values + self.computed,
             "intercept": self.bias,
             "bytes": self.bytes,
+            "active": self.active if self.is_narrow else self.problem.n_rows,
         }
 
     def _certain(self) -> Record:
         """Figures of the present scores with the best bias."""
         biases = self._bias_trials()
-        gaps, (dual, support) = self.cluster.reduce("figures", self.p, biases)
+        gaps, (dual, support, computed) = self.cluster.reduce("figures", self.p, biases)
         best = int(np.argmin(gaps))
-        self.bias = float(biases[best])
-        self._tell(float(gaps[best]), float(dual), int(support))
+        self.bias, self.computed = float(biases[best]), int(computed)
+        if not self.is_narrow:
+            self.dual = float(dual)
+        self._tell(float(gaps[best]), self.dual, int(support))
         return {**self.last, "ago": 0.0}
 
     def _bias_trials(self) -> Floats:
@@ -346,12 +409,13 @@ class DistributedSet:
 
     def _is_exhausted(self) -> bool:
         """Whether this precision has done what it can: see cpp/working_set.hpp."""
-        self.best_gap = min(self.best_gap, self.last["gap"])
+        self.best_gap = min(self.best_gap, self.last["own_gap"])
         when, dual, gap = self.marked
         window = 10 + 8 * self.problem.n_rows // self.capacity
         if self.rounds < when + window:
             return False
-        gain, absolute = dual - self.last["dual"], self.last["objective"] + self.last["dual"]
+        gain = dual - self.last["dual"]
+        absolute = self.last["objective"] + self.last["dual"] - self.outside
         if self.precision == "float32":
             still = gain <= 0.01 * absolute and self.best_gap > 0.9 * gap
         else:
@@ -379,7 +443,8 @@ class DistributedSet:
 
     _KEPT = (
         *("bias", "violation", "rounds", "steps", "kernel_values", "marked", "best_gap"),
-        *("inner_share", "precision", "last"),
+        *("inner_share", "precision", "last", "is_narrow", "dual", "goal", "last_whole", "active"),
+        *("narrow_round", "outside"),
     )
 
     def _begin(self) -> None:
@@ -390,7 +455,7 @@ class DistributedSet:
                 self.cluster.become(self.p, self.problem, beta, self.precision)
             self.cluster.map("disband")
             self.members, self.told = Members(), None
-        if not self.has_begun or self.cluster.is_due:
+        if not self.has_begun or self.rounds >= self.saved_round + _BETWEEN_CHECKPOINTS:
             self._save()
         self.has_begun = True
 
@@ -398,6 +463,7 @@ class DistributedSet:
         own = {name: getattr(self, name) for name in self._KEPT}
         members = {"owner": self.members.owner, "place": self.members.place}
         self.cluster.save(phase="set", p=self.p, **own, **members)
+        self.saved_round = self.rounds
 
     def restore(self, kept: dict[str, Any]) -> None:
         """Begin again at a checkpoint: the working set's rows are asked for once more."""
@@ -407,7 +473,7 @@ class DistributedSet:
         for name in self._KEPT:
             setattr(self, name, kept[name])
         self.marked, self.has_begun = (kept["marked"][0], *kept["marked"][1:]), True
-        self.members, self.told = Members(), None
+        self.members, self.told, self.saved_round = Members(), None, self.rounds
         self.cluster.map("disband")
         owner = np.asarray(kept["owner"], dtype=np.int32)
         place = np.asarray(kept["place"], dtype=np.int64)
