@@ -137,8 +137,7 @@ def test_a_frozen_worker(losing, tmp_path):
 def test_who_is_busy_is_not_lost(losing, tmp_path):
     engine = impatient(losing, 2.0)
     with engine.scatter(Slow, slow(tmp_path, 2)) as shards:
-        assert shards.map("work", 3.5) == [0, 1]
-        assert shards.map("ponder", 3.5) == [0, 1]
+        assert shards.map("work_or_ponder", 3.5) == [0, 1]
 
 
 def test_without_nannies_nobody_comes_back():
@@ -323,6 +322,33 @@ def test_rows_of_a_lost_worker_are_made_again(losing, X):
     with engine.scatter(Holder, pieces) as shards:
         assert victim not in shards.map("place")
         np.testing.assert_array_equal(shards.map("rows")[1], X)
+
+
+def test_a_frozen_worker_that_has_rows(losing, X):
+    engine = impatient(losing, 2.0)
+    (near, _), (far, victim) = pids(losing).items()
+    parts = [
+        losing.submit(np.asarray, X[a:b], workers=[worker], pure=False)
+        for (a, b), worker in (((0, 20), near), ((20, 30), far))
+    ]
+    rows = engine.rows(parts, as_array)
+    pieces = [{"outers": [Outer(Inner(rows))]}]
+    with engine.scatter(Holder, pieces) as shards:
+        assert shards.call(0, "place") != victim
+    os.kill(victim, signal.SIGSTOP)
+    begin = time.monotonic()
+    try:
+        with pytest.raises(ShardLost, match="no sign of life") as caught:
+            engine.scatter(Holder, pieces)
+        assert caught.value.workers == [far]
+        assert time.monotonic() - begin < 20.0
+        with pytest.raises(ShardLost, match="nobody else has the rows"):
+            engine.scatter(Holder, pieces)
+    finally:
+        os.kill(victim, signal.SIGCONT)
+    until(lambda: engine.n_workers == 2)
+    with engine.scatter(Holder, pieces) as shards:
+        np.testing.assert_array_equal(shards.call(0, "rows"), X)
 
 
 def test_a_bad_partition_is_named(dask_client, X):

@@ -36,9 +36,14 @@ def run(ranks, folder, *names):
 
 
 @needs_mpiexec
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_programs(ranks, tmp_path):
     run(ranks, tmp_path, "calls", "errors", "local", "cancel", "latency")
+
+
+@needs_mpiexec
+def test_more_ranks_than_cores(tmp_path):
+    run(4, tmp_path, "calls")
 
 
 @needs_mpiexec

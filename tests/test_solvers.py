@@ -21,7 +21,7 @@ KERNEL = ("rbf", {"gamma": 0.5})
 STOCHASTIC = ("svrg", "csvrg", "dsvrg")  # for the linear kernel: test_variance_reduced.py
 
 
-EVERYTHING = ("exact", "dc", "cascade", "sodm", "dip")  # take every loss and intercept
+EVERYTHING = ("exact", "dc", "cascade", "pbm", "sodm", "dip")  # take every loss and intercept
 
 
 def takes(name, loss, intercept):

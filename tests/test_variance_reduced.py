@@ -357,13 +357,13 @@ def same_bits(one, other):
 
 
 @each_method
-def test_every_engine_gives_the_same_bits(method):
+def test_every_engine_gives_the_same_bits(method, engine_of):
     problem = breast(intercept="regularized")
     solver = VarianceReduced(method, partitions=5)
     expected, _ = run(problem, solver, engine="serial", max_iter=6)
     for name in ENGINES:
         for threads in (1, 3):
-            found, _ = run(problem, solver, engine=name, threads=threads, max_iter=6)
+            found, _ = run(problem, solver, engine=engine_of(name), threads=threads, max_iter=6)
             same_bits(found, expected)
 
 

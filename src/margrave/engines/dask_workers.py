@@ -12,7 +12,7 @@ import itertools
 import threading
 import time
 import uuid
-from collections.abc import Collection, Coroutine, Iterable, Mapping
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from contextlib import suppress
 from types import NoneType
@@ -256,16 +256,26 @@ class _Actor:
     def __init__(self) -> None:
         self._worker = distributed.get_worker()
         self._site = Site(self._worker.address)
+        self._fetching: dict[int, asyncio.Task[list[Any]]] = {}
 
     async def run(self, number: int, body: Frames, head: Frames | None) -> Frames:
-        try:
-            arrays = [await self._put(rows) for rows in unpack(head)] if head else []
-        except Exception as error:
-            return pack_error(error)
+        arrays: list[Any] = []
+        if head:
+            self._fetching[number] = asyncio.create_task(self._fetch(unpack(head)))
+            try:
+                arrays = await self._fetching[number]
+            except asyncio.CancelledError:
+                return pack_error(KeyboardInterrupt())
+            except Exception as error:
+                return pack_error(error)
+            finally:
+                del self._fetching[number]
         return await asyncio.wrap_future(self._site.run(number, body, lambda: arrays))
 
     async def cancel(self, number: int) -> None:
         self._site.cancel(number)
+        if number in self._fetching:
+            self._fetching[number].cancel()
 
     async def end(self) -> None:
         self._site.close()
@@ -274,9 +284,12 @@ class _Actor:
         rows, _ = self._worker.data[name]
         return pack(await asyncio.to_thread(rows.__getitem__, places))[0]
 
-    async def _put(self, rows: Assembly) -> Any:
-        found = await asyncio.gather(*map(self._find, rows.wanted))
-        return await asyncio.to_thread(rows.put, found)
+    async def _fetch(self, wanted: Sequence[Assembly]) -> list[Any]:
+        arrays = []
+        for rows in wanted:
+            found = await asyncio.gather(*map(self._find, rows.wanted))
+            arrays.append(await asyncio.to_thread(rows.put, found))
+        return arrays
 
     async def _find(self, kept: Kept) -> Any:
         worker, key = kept.worker

@@ -164,7 +164,9 @@ class MPI:
         self._leads = True
         try:
             result = lead()
-            outcome, _ = pack(result, by_name=True)
+            outcome, rows = pack(result, by_name=True)
+            if rows:
+                raise TypeError("a result cannot hold rows that are with the ranks")
             return result
         except BaseException as error:
             outcome = pack_error(error, by_name=True)

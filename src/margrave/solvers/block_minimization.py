@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from margrave.blocks import precision_for
 from margrave.blocks.kernel import stack
 from margrave.engines import ShardLost, resolve_engine
 from margrave.partitions import Parts, clustering, resolve_partition
@@ -257,9 +258,10 @@ class _Run:
     def _step(self, p: int, points: Any, coef: Floats, rough: bool) -> None:
         """Step along the directions of all blocks of one problem."""
         cluster, problem = self.cluster, self.cluster.problems[p]
-        single = rough and problem.data.fits_float32
         # 2. how the objective changes along it
-        probes = cluster.map("probe", p, points, coef, "float32" if single else "float64")
+        precision = precision_for(self.settings.tol, problem.data) if rough else "float64"
+        probes = cluster.map("probe", p, points, coef, precision)
+        cluster.single |= {p} if precision == "float32" else set()
         slope, curvature = (float(sum(probe[i] for probe in probes)) for i in (0, 1))
         largest = float(min(probe[2] for probe in probes))
 
@@ -379,6 +381,8 @@ def is_elsewhere(problems: Sequence[Any], settings: Settings) -> bool:
     if isinstance(problems[0].data.X, RemoteRows):
         return True
     if isinstance(problems[0], JointProblem) or isinstance(problems[0].data.X, RowBlocks):
+        return False
+    if settings.is_over:  # what is left to do is best done here
         return False
     return bool(resolve_engine(settings.engine, settings.threads).is_remote)
 

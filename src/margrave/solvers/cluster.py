@@ -64,6 +64,7 @@ class Cluster:
         self.saved: tuple[list[list[Share]] | None, list[Problem], dict[str, Any]]
         self.saved = (None, list(problems), {})
         self.losses, self.moved_before, self.checkpoint_bytes = 0, 0, 0
+        self.single: set[int] = set()  # problems whose scores are sums of single-precision values
         self.shards: Shards
         self._begin(None)
 
@@ -114,7 +115,12 @@ class Cluster:
             [(p, problem.intercept, problem.y[rows], beta[rows]) for rows in self.members[p]],
         )
         if beta.any():
-            self.map("rebuild", p, *self.support(p), precision)
+            self.rebuild(p, precision)
+
+    def rebuild(self, p: int, precision: str) -> None:
+        """Compute the scores of a problem anew."""
+        self.map("rebuild", p, *self.support(p), precision)
+        self.single.discard(p)
 
     def support(self, p: int) -> tuple[Any, Floats]:
         """All rows that have a variable, and their variables."""

@@ -223,7 +223,7 @@ class DistributedSet:
         negligible = 0.0
         if self.last:
             scale = max(abs(self.last["objective"]), abs(self.last["dual"]))
-            negligible = 1e-6 * scale / self.problem.n_rows
+            negligible = 1e-3 * self.target * scale / self.problem.n_rows
         half = max(1, self.capacity // 2) if len(self.members) else self.capacity
         count = (half + 1) // 2 if self.pairs else half
         replies = self.cluster.map(
@@ -453,6 +453,10 @@ class DistributedSet:
             if self.cluster.problems[self.p] is not self.problem:
                 beta = self.problem.feasible(self.cluster.gather(self.p))
                 self.cluster.become(self.p, self.problem, beta, self.precision)
+            if self.precision == "float32":
+                self.cluster.single.add(self.p)
+            elif self.p in self.cluster.single:
+                self.cluster.rebuild(self.p, "float64")
             self.cluster.map("disband")
             self.members, self.told = Members(), None
         if not self.has_begun or self.rounds >= self.saved_round + _BETWEEN_CHECKPOINTS:

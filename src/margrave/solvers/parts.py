@@ -128,6 +128,8 @@ class Division:
                     found: list[list[Local | None]] = shards.map("found")
                 break
             except ShardLost as lost:
+                if self.settings.is_over:  # Ctrl-C may have ended the workers too
+                    return [[None] * len(piece["problems"]) for piece in pieces]
                 if attempt == _MOST_LOSSES:
                     raise RuntimeError(f"workers were lost {attempt} times: {lost}") from lost
                 logger.warning("%s; its parts are solved again", lost)
