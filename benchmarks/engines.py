@@ -4,8 +4,7 @@
     python -m benchmarks.engines --report              # writes the page from the result files
 
 Every fit has a process of its own (with MPI as many as it has ranks). All but the exact solver run
-the same algorithm on the same blocks; where the number of blocks is the same, so is the model, to
-the last bit.
+the same algorithm on the same blocks, and come to the same model, to the last bit.
 """
 
 from __future__ import annotations
@@ -51,16 +50,17 @@ class Case:
     prepare: Any
     rows: int | None
     parameters: Mapping[str, float]
+    blocks: int
 
 
 CASES = {
     "ijcnn1": Case(
         "ijcnn1, 49,990 rows, C=32, gamma=2",
-        *("ijcnn1", data.train_part, None, {"C": 32.0, "gamma": 2.0}),
+        *("ijcnn1", data.train_part, None, {"C": 32.0, "gamma": 2.0}, 8),
     ),
     "covtype-100k": Case(
         "covtype.binary, 100,000 rows, C=32, gamma=32",
-        *("covtype", data.covtype_binary, 100_000, {"C": 32.0, "gamma": 32.0}),
+        *("covtype", data.covtype_binary, 100_000, {"C": 32.0, "gamma": 32.0}, 16),
     ),
 }
 
@@ -75,12 +75,12 @@ class Way:
 
 WAYS = {
     "exact": Way("exact, 2 threads", None, 1, 2),
-    "serial": Way("serial, 1 block", "serial", 1),
+    "serial": Way("serial, 1 thread", "serial", 1),
     "threads-2": Way("2 threads", "threads", 2, 2),
-    "dask-2": Way("Dask, 2 workers of 1 thread", "dask", 2),
-    "mpi-2": Way("MPI, 2 ranks of 1 thread", "mpi", 2),
-    "dask-4": Way("Dask, 4 workers on the 2 cores", "dask", 4),
-    "mpi-4": Way("MPI, 4 ranks on the 2 cores", "mpi", 4),
+    "dask-2": Way("Dask, 2 workers of 1 thread", "dask", 2, 2),
+    "mpi-2": Way("MPI, 2 ranks of 1 thread", "mpi", 2, 2),
+    "dask-4": Way("Dask, 4 workers on the 2 cores", "dask", 4, 2),
+    "mpi-4": Way("MPI, 4 ranks on the 2 cores", "mpi", 4, 2),
 }
 
 
@@ -92,7 +92,7 @@ def measure(case: Case, way: Way, generated: bool) -> dict[str, Any]:
     rows = case.prepare(raw, None if generated else case.rows, 100).in_form("float32-dense")
     solver: Any = "exact"
     if way.engine is not None:
-        solver = solvers.BlockMinimization(blocks=way.workers)
+        solver = solvers.BlockMinimization(blocks=case.blocks)
     seconds, model, close = [], None, lambda: None
     engine: Any = way.engine
     if way.engine == "dask":

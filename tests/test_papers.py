@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks import engines
 from benchmarks.adapters import is_installed
 from benchmarks.papers import common, dcsvm, pbm, published, report, sodm, worker
 from benchmarks.papers.worker import Task
@@ -205,10 +206,46 @@ def test_pages_and_pictures_are_made(finished: Path, tmp_path: Path) -> None:
     assert (tmp_path / "sodm.png").stat().st_size > 10_000
 
 
-@pytest.mark.parametrize("name", ["dcsvm", "sodm"])
+@pytest.mark.parametrize("name", ["dcsvm", "pbm", "sodm"])
 def test_pages_are_those_of_the_result_files(name: str) -> None:
     text = (report.DOCS / f"{name}.md").read_text()
-    results = {"dcsvm": report.dcsvm_results, "sodm": report.sodm_results}[name]()
+    results = getattr(report, f"{name}_results")()
     assert text == report.placed(text, results)
     for picture in [line.split("(")[1].rstrip(")") for line in text.splitlines() if "![" in line]:
         assert (report.DOCS / picture).exists()
+
+
+# --- engines -------------------------------------------------------------------------------------
+
+
+def test_engines_are_measured() -> None:
+    found = {
+        name: engines.measure(engines.CASES["ijcnn1"], engines.WAYS[name], generated=True)
+        for name in ("exact", "serial", "threads-2")
+    }
+    assert all(one["converged"] and one["seconds"] > 0 for one in found.values())
+    assert found["threads-2"]["objective"] == pytest.approx(found["exact"]["objective"], rel=2e-3)
+    table = engines._table(found)
+    assert table.count("\n") == len(engines.WAYS) + 1 and "1.00x" in table
+
+
+def test_bytes_of_a_round_are_counted() -> None:
+    # 1,024 candidates of 16 bytes, as many rows of 10 numbers and 3, 2,048 values
+    row = 10 * 4 + 3 * 8
+    assert engines.expected_bytes(10, 1) == 1024 * 16 + 2 * 1024 * row + 2048 * 8
+    assert engines.expected_bytes(10, 3) > 2 * engines.expected_bytes(10, 1)
+
+
+def test_more_workers_are_extrapolated() -> None:
+    ways = {
+        "serial": {"round_seconds": 0.1},
+        "threads-2": {"round_seconds": 0.06, "features": 54},
+    }
+    text = engines._model(ways)
+    assert text is not None and "80.0 ms of which is shared" in text and "1,000" in text
+    assert engines._model({"serial": {"round_seconds": 0.1}}) is None
+
+
+def test_the_page_of_engines_is_that_of_the_result_files() -> None:
+    page = engines.PAGE.read_text()
+    assert page == report.placed(page, engines.report())

@@ -511,7 +511,7 @@ class KernelBlock:
             X = self._rows(p) if active is None else self._rows(p)[active]
             kernel = problem.data.kernel.core(problem.offset)
             self._store = None  # frees its memory before the next one grows
-            # kernel rows over all rows are soon given up for shorter ones: room for packed rows only
+            # kernel rows over all rows are soon given up for shorter ones: only packed rows stay
             packed = 4 * 8 * X.shape[0] * X.shape[1]
             memory = self.memory if active is not None else min(self.memory, packed)
             store = _core.ForeignRows(core_rows(X), kernel, precision, memory, self.threads)

@@ -298,6 +298,9 @@ class RemoteShards(Shards):
         left = {worker: iter(results) for worker, results in answers.items()}
         return [next(left[self._homes[shard]]) for shard, _ in calls]
 
+    def _home(self, number: int) -> Any:
+        return self._homes[number]
+
     def close(self) -> None:
         """Let go of the blocks, where there is anybody left to do so."""
         homes, self._homes = self._homes, []

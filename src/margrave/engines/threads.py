@@ -66,6 +66,9 @@ class ThreadShards(SerialShards):
             self._pool = self._hire()
             raise
 
+    def _home(self, number: int) -> int:
+        return number % self._n_workers
+
     def close(self) -> None:
         """End the threads and let go of the blocks."""
         self._pool.shutdown(cancel_futures=True)
