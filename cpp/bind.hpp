@@ -91,9 +91,12 @@ struct PyLoss {
     nb::object map(F&& f, const Doubles& first, const A&... rest) const {
         std::vector<double> out(first.size());
         if (((rest.size() != first.size()) || ...)) throw nb::value_error("arrays of unequal length");
-        Losses::visit(params, [&](const auto& loss) {
-            for (std::size_t i = 0; i < out.size(); ++i) out[i] = f(loss, first.data()[i], rest.data()[i]...);
-        });
+        {
+            nb::gil_scoped_release free;
+            Losses::visit(params, [&](const auto& loss) {
+                for (std::size_t i = 0; i < out.size(); ++i) out[i] = f(loss, first.data()[i], rest.data()[i]...);
+            });
+        }
         return to_numpy(std::move(out));
     }
 };

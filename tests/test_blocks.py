@@ -404,6 +404,17 @@ def test_parts_survive_lost_workers():
         np.testing.assert_array_equal(solution.beta, expected.beta)
 
 
+def test_epochs_survive_lost_workers():
+    from margrave.solvers import VarianceReduced
+
+    X, y = golden.load("moons")
+    problem = build.problem(X, y, 0.1, ("squared_hinge", {}), ("linear", {}), None)
+    solver = VarianceReduced(partitions=3)
+    expected, _ = run(problem, solver, tol=1e-6, engine=Fragile())
+    solution, _ = run(problem, solver, tol=1e-6, engine=Fragile(5, 17))
+    np.testing.assert_array_equal(solution.beta, expected.beta)
+
+
 # --- checkpoints in a folder ---------------------------------------------------------------------
 
 

@@ -32,6 +32,7 @@ Change = tuple[Any, Floats]  # rows (their numbers, of a precomputed kernel), an
 
 _LARGEST_SET = 2048  # variables per round of a block's own problem
 _BUFFER = 1 << 20  # bytes for kernel rows on their way
+_KEPT = 1 << 26  # bytes for kernel rows of a block's own problem
 # a rough solution need not be good: a block that crawls is left as it is
 _ROUNDS = 30
 _STEPS_PER_ROW = 20
@@ -240,7 +241,8 @@ class KernelBlock:
             return self._points(p, np.empty(0, dtype=np.int64)), np.empty(0)
         precision = "float32" if rough and problem.data.fits_float32 else "float64"
         size = max(2, min(_LARGEST_SET, math.isqrt(self.memory // 32)))
-        left = max(0, self.memory - 8 * min(size, len(problem.y)) ** 2 - _BUFFER)
+        # the same on all engines, whatever their memory: what is kept decides about rounding
+        left = min(_KEPT, max(0, self.memory - 8 * min(size, len(problem.y)) ** 2 - _BUFFER))
         rows = problem.data.kernel_rows(precision, left, _BUFFER, self.threads, problem.offset)
         cold = not (share.beta.any() or share.scores.any())
         own = share.own if share.own is not None else self._own(p, rows)
@@ -413,7 +415,7 @@ class KernelBlock:
     def _catch_up(self) -> None:
         """Bring the scores of rows that are not active up to date."""
         log, self._log = self._log, _Log()
-        if not log.numbers:
+        if len(log.numbers) == 0:
             return
         share = self.shares[log.p]
         assert share.active is not None
@@ -542,21 +544,30 @@ class _Log:
 
     def __init__(self) -> None:
         self.p, self.precision = -1, "float64"
-        self.numbers: dict[int, int] = {}  # where each point is
+        self.numbers: Rows = np.empty(0, dtype=np.int64)  # of the points, ascending
+        self.at: Rows = np.empty(0, dtype=np.int64)  # where each of them is
         self.points: list[Any] = []
         self.change = np.empty(0)
 
     def add(self, p: int, points: Any, numbers: Rows, change: Floats, precision: str) -> None:
+        """Note changes of points, some of which may be known."""
         self.p, self.precision = p, precision
-        known = len(self.numbers)
-        at = np.array([self.numbers.setdefault(n, len(self.numbers)) for n in numbers.tolist()])
-        if len(self.numbers) > known:
-            self.points.append(points[np.flatnonzero(at >= known)])
-            more = np.zeros(len(self.numbers) - known)
-            self.change = np.concatenate([self.change, more])
-        self.change[at] += change
+        place = np.searchsorted(self.numbers, numbers)
+        known = np.zeros(len(numbers), dtype=bool)
+        inside = place < len(self.numbers)
+        known[inside] = self.numbers[place[inside]] == numbers[inside]
+        self.change[self.at[place[known]]] += change[known]
+        new = np.flatnonzero(~known)
+        if len(new):
+            new = new[np.argsort(numbers[new])]
+            first = len(self.change)
+            self.points.append(points[new])
+            self.change = np.concatenate([self.change, change[new]])
+            self.at = np.insert(self.at, place[new], first + np.arange(len(new)))
+            self.numbers = np.insert(self.numbers, place[new], numbers[new])
 
     def all(self) -> Change:
+        """Return all points with the sums of their changes."""
         return stack(self.points), self.change
 
 

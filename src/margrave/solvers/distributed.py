@@ -38,6 +38,7 @@ _ROUGH_GAP, _ROUGH_ROUNDS = 0.1, 30
 _LAST_ROUNDS = 10
 _BETWEEN_CHECKPOINTS = 40  # rounds: a count, so that a run is the same however long they take
 _TRIALS = 16  # biases per call
+_ROUGHLY, _EXACTLY = 1e-7, 1e-12  # widths of the interval that holds the best bias
 _FLOOR = 1e-6
 
 
@@ -135,7 +136,7 @@ class DistributedSet:
                 points, coef = self.cluster.support(self.p)
                 self.cluster.map("certify", self.p, points, coef, self.bias)
                 self.told = None
-                figures = self._certain()
+                figures = self._certain(finally_=True)
                 self._save()  # what was certified is what will be shown
                 return figures
             except ShardLost as lost:
@@ -150,7 +151,7 @@ class DistributedSet:
             return self._torn()
         try:
             self._begin()
-            figures = self._certain()
+            figures = self._certain(finally_=True)
             self._save()
             return figures
         except (ShardLost, KeyboardInterrupt):
@@ -369,9 +370,9 @@ class DistributedSet:
             "active": self.active if self.is_narrow else self.problem.n_rows,
         }
 
-    def _certain(self) -> Record:
+    def _certain(self, finally_: bool = False) -> Record:
         """Figures of the present scores with the best bias."""
-        biases = self._bias_trials()
+        biases = self._bias_trials(_EXACTLY if finally_ else _ROUGHLY)
         gaps, (dual, support, computed) = self.cluster.reduce("figures", self.p, biases)
         best = int(np.argmin(gaps))
         self.bias, self.computed = float(biases[best]), int(computed)
@@ -380,7 +381,7 @@ class DistributedSet:
         self._tell(float(gaps[best]), self.dual, int(support))
         return {**self.last, "ago": 0.0}
 
-    def _bias_trials(self) -> Floats:
+    def _bias_trials(self, width_wanted: float) -> Floats:
         """The present bias and both ends of a short interval that holds the best one.
 
         The slope of the losses, b times the given sum included, increases with b.
@@ -400,7 +401,7 @@ class DistributedSet:
             first = int(np.argmax(rising)) if rising.any() else len(trials)
             low = float(trials[max(0, first - 1)])
             high = float(trials[min(first, len(trials) - 1)])
-            if high - low <= 1e-12 * max(1.0, abs(low), abs(high)):
+            if high - low <= width_wanted * max(1.0, abs(low), abs(high)):
                 return np.array([self.bias, low, high])
             inside = np.linspace(low, high, _TRIALS + 2)
             if inside[1] <= low or inside[-2] >= high:

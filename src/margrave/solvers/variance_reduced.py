@@ -24,6 +24,7 @@ duality gap is 1/2 |grad P(z0)|^2: every epoch begins with its certificate.
 from __future__ import annotations
 
 import itertools
+import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -35,18 +36,21 @@ from sklearn.base import BaseEstimator
 
 from margrave import _core
 from margrave.blocks import GradientBlock
-from margrave.engines import Engine, Shards, resolve_engine
+from margrave.engines import Engine, ShardLost, Shards, resolve_engine
 from margrave.losses import SMOOTH_LOSSES
 from margrave.problem import Floats, Problem, Solution
 from margrave.rows import RowBlocks
-from margrave.solvers.base import Settings, check_start, refuse_unless
+from margrave.solvers.base import Settings, check_start, refuse_remote, refuse_unless
 from margrave.solvers.landmarks import compressed
 from margrave.solvers.passes import Passes
 
 Rows = NDArray[np.int64]
 Partition = Callable[[Problem, int, np.random.Generator], Sequence[Rows]]
 
+logger = logging.getLogger("margrave")
+
 METHODS = ("svrg", "csvrg", "dsvrg")
+_MOST_LOSSES = 20  # of workers, until the run is given up
 _EXPLODED = 1e6  # times the first objective: the steps are too long
 _PATIENCE = 20  # epochs without a gap that is a hundredth or an objective a ten-thousandth better
 
@@ -114,8 +118,16 @@ class VarianceReduced(BaseEstimator):  # type: ignore[misc]
         solutions = []
         for number, problem in enumerate(problems):
             where = f"problem {number + 1} of {len(problems)}" if len(problems) > 1 else ""
-            run = _Run(self, problem, settings, engine, where)
-            solutions.append(run.solve(None if starts is None else starts[number]))
+            begin = None if starts is None else starts[number]
+            for attempt in itertools.count(1):
+                try:
+                    run = _Run(self, problem, settings, engine, where)
+                    solutions.append(run.solve(begin))
+                    break
+                except ShardLost as lost:  # epochs are short: from the start, to the same bits
+                    if attempt == _MOST_LOSSES:
+                        raise RuntimeError(f"workers were lost {attempt} times: {lost}") from lost
+                    logger.warning("%s; beginning again", lost)
         return solutions
 
     def _check(self, problems: Sequence[Any]) -> None:
@@ -136,6 +148,8 @@ class VarianceReduced(BaseEstimator):  # type: ignore[misc]
         if self.as_published and self.method != "dsvrg":
             raise ValueError(f"as_published belongs to 'dsvrg', got method={self.method!r}")
         refuse_unless(self.method, problems, ("regularized", None), SMOOTH_LOSSES)
+        if self.method != "dsvrg":
+            refuse_remote(self.method, problems)
         for problem in problems:
             if not problem.data.is_linear:
                 raise ValueError(
