@@ -41,6 +41,7 @@ LIMIT = 1200  # seconds of one process
 # a stated network: 10 Gbit/s and 0.1 ms, and the overhead of one call of Dask's, measured apart
 BANDWIDTH, LATENCY = 1.25e9, 1e-4
 WORKERS = (2, 32, 1000)
+FEW_ROUNDS = 20  # of which no median says much
 
 
 @dataclass(frozen=True)
@@ -143,6 +144,7 @@ def measure(case: Case, way: Way, generated: bool) -> dict[str, Any]:
         "support_vectors": len(model.support_),
         "bytes_per_round": median(r["bytes"] for r in rounds[1:]) if len(rounds) > 1 else None,
         "round_seconds": _per_round(rounds),
+        "waited_seconds": median(r["waited"] for r in rounds[1:]) if len(rounds) > 1 else None,
         "versions": {
             name: _version(name) for name in ("margrave", "numpy", "distributed", "mpi4py")
         },
@@ -181,7 +183,8 @@ def run(names: list[str], ways: list[str], generated: bool, output: Path | None)
     failed = False
     for name in names:
         print(CASES[name].title, file=sys.stderr, flush=True)
-        runs = {}
+        file = None if output is None else output / f"engines-{name}.json"
+        runs = json.loads(file.read_text())["ways"] if file is not None and file.exists() else {}
         for each in ways:
             runs[each] = apart(name, each, generated)
             print(f"  {WAYS[each].title:34} {_told(runs[each])}", file=sys.stderr, flush=True)
@@ -194,8 +197,8 @@ def run(names: list[str], ways: list[str], generated: bool, output: Path | None)
             "machine": machine(),
             "ways": runs,
         }
-        if output is not None:
-            (output / f"engines-{name}.json").write_text(json.dumps(found, indent=1) + "\n")
+        if file is not None:
+            file.write_text(json.dumps(found, indent=1) + "\n")
     return int(failed)
 
 
@@ -221,7 +224,8 @@ def apart(name: str, each: str, generated: bool) -> dict[str, Any]:
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode != 0 or not lines:
         return {"error": (done.stderr.strip().splitlines() or ["no answer"])[-1]}
-    found: dict[str, Any] = json.loads(lines[-1])
+    found: dict[str, Any]
+    found, _ = json.JSONDecoder().raw_decode(lines[-1])  # all ranks tell it, maybe on one line
     return found
 
 
@@ -280,13 +284,12 @@ def _table(ways: Mapping[str, dict[str, Any]]) -> str:
 
 
 def _model(ways: Mapping[str, dict[str, Any]]) -> str | None:
-    """Seconds of a round with more workers, from those with one and with two."""
-    one, two = (ways.get(name, {}).get("round_seconds") for name in ("serial", "threads-2"))
-    if one is None or two is None:
+    """Seconds of a round with more workers, from what one thread takes for the parts' steps."""
+    alone = ways.get("serial", {})
+    one, shared = alone.get("round_seconds"), alone.get("waited_seconds")
+    if one is None or shared is None or alone["rounds"] < FEW_ROUNDS:
         return None
-    shared = max(0.0, 2.0 * (one - two))  # a / K + b
-    driver = max(0.0, one - shared)
-    features = ways["threads-2"]["features"]
+    driver, features = max(0.0, one - shared), alone["features"]
     head = ["workers", "compute (ms)", "driver (ms)", "network (ms)", "round (ms)", "speed-up"]
     rows = []
     for workers in WORKERS:

@@ -237,11 +237,16 @@ def test_bytes_of_a_round_are_counted() -> None:
 
 
 def test_more_workers_are_extrapolated() -> None:
-    ways = {
-        "serial": {"round_seconds": 0.1},
-        "threads-2": {"round_seconds": 0.06, "features": 54},
-    }
-    text = engines._model(ways)
+    text = engines._model(
+        {
+            "serial": {
+                "round_seconds": 0.1,
+                "waited_seconds": 0.08,
+                "features": 54,
+                "rounds": 99,
+            }
+        }
+    )
     assert text is not None and "80.0 ms of which is shared" in text and "1,000" in text
     assert engines._model({"serial": {"round_seconds": 0.1}}) is None
 

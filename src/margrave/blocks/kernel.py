@@ -30,7 +30,7 @@ from margrave.problem import Floats, Problem
 Rows = NDArray[np.int64]
 Change = tuple[Any, Floats]  # rows (their numbers, of a precomputed kernel), and a coefficient each
 
-_LARGEST_SET = 2048  # variables per round of a block's own problem
+_LARGEST_SET = 1024  # variables per round of a block's own problem
 _BUFFER = 1 << 20  # bytes for kernel rows on their way
 _KEPT = 1 << 26  # bytes for kernel rows of a block's own problem
 # a rough solution need not be good: a block that crawls is left as it is
@@ -212,7 +212,7 @@ class KernelBlock:
         rows = slice(None) if share.active is None else share.active
         some = y[rows], C[rows], share.beta[rows]
         gaps = [float(loss.gap(*some, share.scores[rows] + b).sum()) for b in biases]
-        dual = 0.5 * float(share.beta @ share.scores)
+        dual = 0.5 * _dot(share.beta, share.scores)
         dual += float(loss.conjugate(y, C, share.beta).sum())
         return np.array(gaps), np.array([dual, np.count_nonzero(share.beta), self.kernel_values])
 
@@ -250,7 +250,7 @@ class KernelBlock:
         if not cold:
             rest = share.scores - own
             h = float(self._loss(problem).conjugate(problem.y, problem.C, share.beta).sum())
-            part = 0.5 * float(share.beta @ (share.scores + rest)) + h
+            part = 0.5 * _dot(share.beta, share.scores + rest) + h
             around = _core.Surroundings(rest, share.scores, dual - part, 0.0, bound)
         core = problem.core(rows, None if cold else share.beta, size, self.floor, around)
         most = _STEPS_PER_ROW if rough else _MOST_STEPS_PER_ROW
@@ -258,7 +258,8 @@ class KernelBlock:
         while status == "running" and not self.cancelled.is_set():
             status, _ = core.advance(tol, 1, 1e18, max(0.0, deadline - time.time()))
             rounds, steps, _ = core.work
-            if steps > most * len(problem.y) or (rough and rounds >= _ROUNDS):
+            enough = max(_ROUNDS, 4 * len(problem.y) // size)
+            if steps > most * len(problem.y) or (rough and rounds >= enough):
                 break
         if core.interrupted:
             raise KeyboardInterrupt
@@ -287,7 +288,7 @@ class KernelBlock:
         with np.errstate(all="ignore"):
             room = np.where(d > 0.0, (hi - share.beta) / d, (lo - share.beta) / d)
         largest = float(np.min(room[d != 0.0], initial=np.inf))
-        return np.array([share.scores @ d, reach @ d, largest])
+        return np.array([_dot(share.scores, d), _dot(reach, d), largest])
 
     def rates(self, p: int, steps: Floats) -> Floats:
         """Derivatives of sum_i h_i(beta_i + t d_i) to the right, one per step t."""
@@ -574,6 +575,11 @@ class _Log:
 def _numbers(owner: NDArray[np.int32], place: Rows) -> Rows:
     """A number for each row of all blocks."""
     return (owner.astype(np.int64) << 40) + place
+
+
+def _dot(a: Floats, b: Floats) -> float:
+    """Inner product, the same with any number of threads, which that of a library is not."""
+    return float((a * b).sum())
 
 
 def _zero(problem: Problem | None) -> Share:

@@ -87,7 +87,7 @@ class DistributedSet:
         self.is_narrow, self.narrow_round, self.dual, self.outside = False, -1, 0.0, 0.0
         self.goal, self.last_whole = _ROUGH_GAP, _ROUGH_ROUNDS  # before rows are left out
         self.saved_round = -1
-        self.target = 0.0
+        self.target = self.waited = 0.0
         self.bytes = self.computed = self.active = 0
         self.interrupted = self.is_broken = self.has_begun = False
 
@@ -227,9 +227,11 @@ class DistributedSet:
             negligible = 1e-3 * self.target * scale / self.problem.n_rows
         half = max(1, self.capacity // 2) if len(self.members) else self.capacity
         count = (half + 1) // 2 if self.pairs else half
+        begin = time.perf_counter()
         replies = self.cluster.map(
             *("step", self.p, keep, fresh, values, self.bias, count, negligible, self.precision)
         )
+        self.waited = time.perf_counter() - begin
         if values is not None:
             self.members.beta = values
         for number, (_, _, _, scores) in enumerate(replies):
@@ -333,7 +335,7 @@ class DistributedSet:
             rest = w.scores - own[:, 0]
         floor = _FLOOR * settings.tol
         h = float(problem.loss.core(floor).conjugate(w.y, w.C, w.beta).sum())
-        share = 0.5 * float(w.beta @ (w.scores + rest)) + h
+        share = 0.5 * float((w.beta * (w.scores + rest)).sum()) + h
         bound = self.cluster.bound(self.p)
         around = _core.Surroundings(rest, w.scores, dual - share, 0.0, bound)
         core = part.core(rows, w.beta, max(2, n), floor, around)
@@ -367,6 +369,7 @@ class DistributedSet:
             "kernel_values": self.kernel_values + self.computed,
             "intercept": self.bias,
             "bytes": self.bytes,
+            "waited": self.waited,  # seconds, for the parts to take their step
             "active": self.active if self.is_narrow else self.problem.n_rows,
         }
 
