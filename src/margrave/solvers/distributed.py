@@ -88,6 +88,7 @@ class DistributedSet:
         self.goal, self.last_whole = _ROUGH_GAP, _ROUGH_ROUNDS  # before rows are left out
         self.saved_round = -1
         self.target = self.waited = 0.0
+        self.has_ended = False  # whether the last round made no step
         self.bytes = self.computed = self.active = 0
         self.interrupted = self.is_broken = self.has_begun = False
 
@@ -109,6 +110,7 @@ class DistributedSet:
             try:
                 self._begin()
                 status = self._round(target)
+                self.has_ended = status != "running"
                 records.append({**self.last, "ago": 0.0})
             except ShardLost as lost:
                 self.restore(self.cluster.recover(lost))
@@ -121,11 +123,13 @@ class DistributedSet:
         """Figures from scores in double precision; None if there is no time."""
         if time_left <= 0.0:
             return None
-        rounds, is_safe = self.rounds, False
+        rounds, is_safe, lost_rounds = self.rounds, False, False
         while True:
             try:
                 self._begin()
                 while self.rounds < rounds:  # a worker was lost, and with it these
+                    self._round(self.target)
+                if lost_rounds and self.has_ended:  # the last look, which made no step
                     self._round(self.target)
                 if self.is_narrow:
                     self.cluster.map("widen", self.p)
@@ -141,6 +145,7 @@ class DistributedSet:
                 return figures
             except ShardLost as lost:
                 self.restore(self.cluster.recover(lost))
+                lost_rounds = not is_safe
             except KeyboardInterrupt:
                 self.interrupted = self.is_broken = True
                 return None
