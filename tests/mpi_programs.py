@@ -44,7 +44,6 @@ def calls(engine, folder):
             found.append(shards.each("scaled", [(1.0 / (k + 1), 0.3) for k in range(len(PIECES))]))
             found.append([shards.reduce("several", 3)[0], shards.call(1, "array")])
             found.append(shards.reduce("array"))
-            found.append(shards.moved)
         with engine.scatter(Numbers, [np.arange(400_000.0)] * 2) as shards:
             found.append(shards.reduce("scaled", 2.0, np.ones(400_000)))
         return found
