@@ -415,6 +415,26 @@ def test_epochs_survive_lost_workers():
     np.testing.assert_array_equal(solution.beta, expected.beta)
 
 
+def test_what_is_left_out_counts_when_the_time_is_over(monkeypatch):
+    """The gap that a stopped fit tells is that of all rows, not of those it looked at last."""
+    monkeypatch.setattr(distributed, "_FEW_ROWS", 10)
+    monkeypatch.setattr(distributed, "_SPARE_ROWS", 0)
+    monkeypatch.setattr(distributed, "_LARGEST_SET", 20)
+    problem = moons(10.0, 4.0, intercept="free")
+    seen = 0
+    for rounds in range(20, 120, 7):
+        stop = lambda record, rounds=rounds: record["round"] >= rounds  # noqa: E731
+        with Progress(1e-6, callbacks=stop) as progress:
+            settings = Settings(1e-6, 1 << 26, 1, 0, progress, "serial")
+            (found,) = BlockMinimization(blocks=3, rounds=0).solve([problem], settings)
+        seen += any(entry.get("active", 400) < 400 for entry in progress.history)
+        X = problem.data.X
+        f = np.exp(-4.0 * ((X[:, None] - X[None]) ** 2).sum(axis=2)) @ found.beta
+        primal, dual = problem.terms(found.beta, f, found.intercept)
+        assert (primal + dual) / max(abs(primal), abs(dual)) == pytest.approx(found.gap, rel=1e-4)
+    assert seen > 5
+
+
 # --- checkpoints in a folder ---------------------------------------------------------------------
 
 
@@ -422,9 +442,11 @@ class Killed(Exception):
     pass
 
 
-@pytest.mark.parametrize("after", [1, 5, 12])
-def test_a_killed_run_is_resumed(tmp_path, monkeypatch, after):
+@pytest.mark.parametrize(("after", "few"), [(1, 5000), (5, 5000), (12, 5000), (12, 10), (18, 10)])
+def test_a_killed_run_is_resumed(tmp_path, monkeypatch, after, few):
     monkeypatch.setattr("margrave.solvers.distributed._LARGEST_SET", 40)
+    monkeypatch.setattr(distributed, "_FEW_ROWS", few)
+    monkeypatch.setattr(distributed, "_SPARE_ROWS", 0)
     monkeypatch.setattr(distributed, "_BETWEEN_CHECKPOINTS", 1)
     X, y = golden.load("moons")
     expected = SVC(C=10.0, gamma=4.0, solver=BlockMinimization(blocks=3), engine="serial").fit(X, y)

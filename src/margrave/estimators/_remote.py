@@ -62,8 +62,7 @@ def bring(estimator: Any, X: Any, y: Any, numbers: bool) -> Any:
     if isinstance(y, str) and y == "no_validation":
         return rows
     y = column_or_1d(bring_vector(estimator, y, rows), warn=True)
-    if y.dtype.kind in "fc" or numbers:
-        assert_all_finite(y, input_name="y")
+    assert_all_finite(y, input_name="y")
     return rows, y.astype(np.float64) if numbers else y
 
 

@@ -124,7 +124,7 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
     def _parts(self, division: Division, problems: Sequence[Problem]) -> Parts:
         """Blocks of rows."""
         data, settings = division.data, division.settings
-        if isinstance(data.X, RemoteRows) and self.partition is None:
+        if isinstance(data.X, RemoteRows) and self.partition is None and self.blocks is None:
             return Parts(np.unique(data.X.piece, return_inverse=True)[1].astype(np.int64))
         n = data.n_rows
         count = self.blocks or min(n, _blocks(n, division.engine.n_workers))
@@ -175,6 +175,7 @@ class _Run:
         self.early: list[Solution] | None = None
         self.kept: dict[str, Any] = {}  # of a checkpoint in the working set's phase
         self.finished = 0  # problems that were complete at that checkpoint
+        self.is_torn = False
         self.limit = solver.rounds
         if self.limit is None and solver.finish is not None:
             self.limit = 1
@@ -204,8 +205,9 @@ class _Run:
         try:
             if with_rounds and not self.kept and self._rounds() and self.early is not None:
                 return self.early
-        except KeyboardInterrupt:
+        except KeyboardInterrupt:  # some blocks may have made a step, and others not
             self.settings.progress.interrupt()
+            self.is_torn = True
             if self.early is not None:
                 return self.early
         return self._finish()
@@ -368,6 +370,7 @@ class _Run:
         if self.kept.get("p") == p and self.kept["precision"] == precision:
             core.restore(self.kept)
             self.kept = {}
+        core.is_broken = self.is_torn
         return core
 
 

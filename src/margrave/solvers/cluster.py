@@ -171,13 +171,17 @@ class Cluster:
         for c in range(len(self.parts)):
             shares.append([])
             for p, members in enumerate(self.members):
-                own = arrays.get(f"own_{p}")
+                own, active = arrays.get(f"own_{p}"), arrays.get(f"active_{p}")
                 rows = members[c]
+                looked_at = None if active is None else np.flatnonzero(active[rows])
+                if looked_at is not None and len(looked_at) == len(rows):
+                    looked_at = None
                 shares[-1].append(
                     Share(
                         arrays[f"beta_{p}"][rows],
                         arrays[f"scores_{p}"][rows],
                         None if own is None else own[rows],
+                        looked_at,
                     )
                 )
         self.close()
@@ -189,6 +193,12 @@ class Cluster:
         arrays: dict[str, NDArray[Any]] = {"label": self.parts.label}
         for p in range(len(self.problems)):
             arrays[f"beta_{p}"], arrays[f"scores_{p}"] = self._joined(p, shares)
+            if any(part[p].active is not None for part in shares):
+                active = np.zeros(self.problems[p].n_rows)
+                for rows, part in zip(self.members[p], shares, strict=True):
+                    one = part[p].active
+                    active[rows if one is None else rows[one]] = 1.0
+                arrays[f"active_{p}"] = active
             if all(part[p].own is not None for part in shares):
                 arrays[f"own_{p}"] = self._assemble(p, [part[p].own for part in shares])
         numbers = {

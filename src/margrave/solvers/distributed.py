@@ -100,6 +100,8 @@ class DistributedSet:
         """Run rounds; return how they ended and a record for each."""
         self.target = target
         records: list[Record] = []
+        if self.is_broken:
+            return "stopped", records
         begin, status = time.perf_counter(), "running"
         while status == "running" and len(records) < max_rounds:
             elapsed = time.perf_counter() - begin
@@ -131,9 +133,7 @@ class DistributedSet:
                     self._round(self.target)
                 if lost_rounds and self.has_ended:  # the last look, which made no step
                     self._round(self.target)
-                if self.is_narrow:
-                    self.cluster.map("widen", self.p)
-                    self.is_narrow, self.outside = False, 0.0
+                self._look_at_all()
                 if not is_safe:
                     self._save()
                     is_safe = True
@@ -156,6 +156,7 @@ class DistributedSet:
             return self._torn()
         try:
             self._begin()
+            self._look_at_all()  # rows that were left out have a part in the gap as it is now
             figures = self._certain(finally_=True)
             self._save()
             return figures
@@ -179,8 +180,12 @@ class DistributedSet:
         return self._point()[1]
 
     def _point(self) -> tuple[Floats, Floats]:
-        """The point of the last figures, which is the last checkpoint; zero if there is none."""
-        if self.has_begun:
+        """The point of the last figures, which is the last checkpoint.
+
+        Zero if that is of another problem: without the intercept, its variables are no point of
+        this one.
+        """
+        if self.cluster.saved[1][self.p] is self.problem:
             return self.cluster.last(self.p)
         nothing = np.zeros(self.problem.n_rows)
         return nothing, nothing
@@ -258,10 +263,15 @@ class DistributedSet:
         self.is_narrow, self.narrow_round = self.active < self.problem.n_rows, self.rounds
         self.told = self._step(np.arange(len(self.members)), None, None)
 
+    def _look_at_all(self) -> None:
+        """Bring the scores of rows that were left out up to date."""
+        if self.is_narrow:
+            self.cluster.map("widen", self.p)
+            self.is_narrow, self.outside = False, 0.0
+
     def _widen(self, target: float, stalls: bool) -> str:
         """Look at all rows again, and see how good the point is for them."""
-        self.cluster.map("widen", self.p)
-        self.is_narrow, self.outside = False, 0.0
+        self._look_at_all()
         self.marked, self.best_gap = (0, np.inf, np.inf), np.inf
         self.told = self._step(np.arange(len(self.members)), None, None)
         gap, dual, support, offers = self.told
