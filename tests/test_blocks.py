@@ -449,7 +449,9 @@ def test_a_killed_run_is_resumed(tmp_path, monkeypatch, after, few):
     monkeypatch.setattr(distributed, "_SPARE_ROWS", 0)
     monkeypatch.setattr(distributed, "_BETWEEN_CHECKPOINTS", 1)
     X, y = golden.load("moons")
-    expected = SVC(C=10.0, gamma=4.0, solver=BlockMinimization(blocks=3), engine="serial").fit(X, y)
+    expected = SVC(
+        C=10.0, gamma=4.0, tol=1e-6, solver=BlockMinimization(blocks=3), engine="serial"
+    ).fit(X, y)
     records = []
 
     def kill(record):
@@ -458,14 +460,16 @@ def test_a_killed_run_is_resumed(tmp_path, monkeypatch, after, few):
             raise Killed
 
     solver = BlockMinimization(blocks=3, checkpoint=tmp_path)
-    model = SVC(C=10.0, gamma=4.0, solver=solver, engine="serial", callbacks=kill)
+    model = SVC(C=10.0, gamma=4.0, tol=1e-6, solver=solver, engine="serial", callbacks=kill)
     with pytest.raises(Killed):
         model.fit(X, y)
     kept = tmp_path / "margrave-checkpoint.npz"
     assert kept.exists()
     records.extend([None] * 1000)
     # with another number of workers the blocks are still those of the checkpoint
-    again = SVC(C=10.0, gamma=4.0, solver=BlockMinimization(checkpoint=tmp_path), engine="threads")
+    again = SVC(
+        C=10.0, gamma=4.0, tol=1e-6, solver=BlockMinimization(checkpoint=tmp_path), engine="threads"
+    )
     again.fit(X, y)
     np.testing.assert_array_equal(again.dual_coef_, expected.dual_coef_)
     assert again.gap_ == expected.gap_ and not kept.exists()
