@@ -348,18 +348,21 @@ from margrave.solvers import BlockMinimization
 from mpi4py import MPI as mpi
 X, y = make_moons(600, noise=0.25, random_state=0)
 rank, size = mpi.COMM_WORLD.rank, mpi.COMM_WORLD.size
+def tell(*found):  # in a file of its own: standard output mixes the ranks
+    with open(f"{{sys.argv[1]}}/{{rank}}", "w") as file:
+        print(rank, *found, file=file)
 {body}
 """
 SAME = """
 model = SVC(C=4.0, gamma=1.0, engine="mpi", solver=BlockMinimization(blocks=3))
 model.fit(X if rank == 0 else None, y if rank == 0 else None)
-print(rank, model.gap_.hex(), float(np.abs(model.dual_coef_).sum()).hex(), model.engine)
+tell(model.gap_.hex(), float(np.abs(model.dual_coef_).sum()).hex(), model.engine)
 """
 LOCAL = """
 own = np.array_split(np.arange(600), size)[rank]
 model = SVC(C=4.0, tol=1e-5, engine=MPI(rows="local"))
 model.fit(X[own], y[own], sample_weight=np.ones(len(own)))
-print(rank, model.objective_.hex(), model.support_vectors_.shape, model.converged_)
+tell(model.objective_.hex(), model.support_vectors_.shape, model.converged_)
 """
 BAD_RANK = """
 own = X[rank::size].copy()
@@ -368,17 +371,17 @@ if rank == size - 1:
 try:
     SVC(engine=MPI(rows="local")).fit(own, y[rank::size])
 except ValueError as error:
-    print(rank, error)
+    tell(error)
 """
 
 
-def on_ranks(count, body):
+def on_ranks(count, folder, body):
     pytest.importorskip("mpi4py")
     launcher = os.path.join(os.path.dirname(sys.executable), "mpiexec")
     if not os.path.exists(launcher):
         pytest.skip("there is no mpiexec beside this Python")
     done = subprocess.run(
-        [launcher, "-n", str(count), sys.executable, "-c", RANKS.format(body=body)],
+        [launcher, "-n", str(count), sys.executable, "-c", RANKS.format(body=body), str(folder)],
         capture_output=True,
         text=True,
         timeout=120,
@@ -386,20 +389,20 @@ def on_ranks(count, body):
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr
-    return sorted(done.stdout.splitlines())
+    return [(folder / str(rank)).read_text().strip() for rank in range(count)]
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_ranks_end_with_the_same_model(count):
+def test_ranks_end_with_the_same_model(count, tmp_path):
     serial = SVC(C=4.0, gamma=1.0, engine="serial", solver=BlockMinimization(blocks=3)).fit(X, Y)
     total = float(np.abs(serial.dual_coef_).sum()).hex()
     expected = [f"{rank} {serial.gap_.hex()} {total} mpi" for rank in range(count)]
-    assert on_ranks(count, SAME) == expected
+    assert on_ranks(count, tmp_path, SAME) == expected
 
 
-def test_ranks_with_rows_of_their_own():
+def test_ranks_with_rows_of_their_own(tmp_path):
     exact = SVC(C=4.0, tol=1e-5, solver="exact").fit(X, Y)
-    lines = on_ranks(3, LOCAL)
+    lines = on_ranks(3, tmp_path, LOCAL)
     found = {line.partition(" ")[2] for line in lines}
     assert len(lines) == 3 and len(found) == 1
     objective, *_, converged = found.pop().split()
@@ -407,7 +410,7 @@ def test_ranks_with_rows_of_their_own():
     assert converged == "True"
 
 
-def test_a_rank_with_bad_rows_is_named():
-    lines = on_ranks(2, BAD_RANK)
+def test_a_rank_with_bad_rows_is_named(tmp_path):
+    lines = on_ranks(2, tmp_path, BAD_RANK)
     assert [line[0] for line in lines] == ["0", "1"]
     assert all("rank 1" in line and "NaN" in line for line in lines)
