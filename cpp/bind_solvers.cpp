@@ -95,16 +95,18 @@ class PyForeignRows {
         if (is_double(dtype)) double_ = std::make_unique<ForeignRows<double>>(kernel.params, own_.rows, memory, choose_isa(""), threads);
         else float_ = std::make_unique<ForeignRows<float>>(kernel.params, own_.rows, memory, choose_isa(""), threads);
     }
-    nb::object add(const PyRows& foreign, const Longs& numbers, const Doubles& change) {
+    nb::object add(const PyRows& foreign, const Longs& which, const Longs& numbers, const Doubles& change) {
         if (foreign.rows.features != own_.rows.features || foreign.rows.sparse != own_.rows.sparse) throw nb::value_error("rows of another kind");
-        check_length(foreign.rows.count, {numbers.size(), change.size()});
+        check_length(std::int64_t(which.size()), {numbers.size(), change.size()});
+        for (std::size_t q = 0; q < which.size(); ++q)
+            if (which.data()[q] < 0 || which.data()[q] >= foreign.rows.count) throw nb::value_error("a row that is not there");
         std::vector<double> sums(own_.rows.count, 0.0);
         bool whole = false;
         {
             nb::gil_scoped_release free;
             Watch watch;
             watch.interrupted = ctrl_c;
-            const auto run = [&](auto& rows) { whole = rows.add(foreign.rows, numbers.data(), change.data(), sums.data(), &watch); };
+            const auto run = [&](auto& rows) { whole = rows.add(foreign.rows, {which.data(), 0, std::int64_t(which.size())}, numbers.data(), change.data(), sums.data(), &watch); };
             if (double_) run(*double_);
             else run(*float_);
         }
@@ -354,8 +356,8 @@ void bind_solvers(nb::module_& m) {
     nb::class_<PyForeignRows>(m, "ForeignRows", "Kernel rows of points from elsewhere over the rows at hand, kept under the points' numbers.")
         .def(nb::init<PyRows, const PyKernel&, const std::string&, std::int64_t, int>(), nb::arg("rows"), nb::arg("kernel"), nb::arg("dtype"),
              nb::arg("memory"), nb::arg("threads"))
-        .def("add", &PyForeignRows::add, nb::arg("points"), nb::arg("numbers"), nb::arg("change"),
-             "Sums over the points of their change times the kernel, for every own row.")
+        .def("add", &PyForeignRows::add, nb::arg("points"), nb::arg("which"), nb::arg("numbers"), nb::arg("change"),
+             "Sums over some of the points of their change times the kernel, for every own row.")
         .def_prop_ro("kernel_values", &PyForeignRows::kernel_values);
     nb::class_<Surroundings>(m, "Surroundings", "What the rest of a larger problem does to the rows of one part of it.")
         .def(nb::init<>())

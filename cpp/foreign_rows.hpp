@@ -18,9 +18,9 @@ class ForeignRows {
         cache_ = std::make_unique<RowCache<T>>(std::vector<std::int64_t>{own.count}, std::max<std::int64_t>(0, memory - (pack_ ? packed : 0)));
     }
 
-    // sums[j] += sum over q of change[q] k(foreign row q, own row j), in batches of fixed size and in their order, so that
+    // sums[j] += sum over q of change[q] k(foreign row which[q], own row j), in batches of fixed size and in their order, so that
     // it comes out the same whatever is kept. False if the watch stopped it: the sums are then not to be used.
-    bool add(const Rows& foreign, const std::int64_t* numbers, const double* change, double* sums, Watch* watch) {
+    bool add(const Rows& foreign, const Subset& which, const std::int64_t* numbers, const double* change, double* sums, Watch* watch) {
         const std::int64_t width = own_.count, stride = (width + 63) / 64 * 64;
         // Rows that are not kept had better stay in the second-level cache; but own rows that have to be packed anew for every
         // batch ask for large ones.
@@ -28,8 +28,8 @@ class ForeignRows {
         std::vector<const T*> rows;
         std::vector<T*> out;
         std::vector<std::int64_t> missing, fresh;
-        for (std::int64_t from = 0; from < foreign.count; from += per) {
-            const std::int64_t n = std::min(per, foreign.count - from);
+        for (std::int64_t from = 0; from < which.count; from += per) {
+            const std::int64_t n = std::min(per, which.count - from);
             cache_->begin_round();
             rows.assign(n, nullptr), out.clear(), missing.clear(), fresh.clear();
             std::int64_t loose = 0;
@@ -42,7 +42,7 @@ class ForeignRows {
                         if (scratch_.size() < std::size_t(per * stride)) scratch_.resize(per * stride);
                         row = scratch_.data() + stride * loose++;
                     }
-                    missing.push_back(from + q), out.push_back(row);
+                    missing.push_back(which[from + q]), out.push_back(row);
                 }
                 rows[q] = row;
             }

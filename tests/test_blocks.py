@@ -270,15 +270,18 @@ def test_foreign_rows_do_not_depend_on_what_is_kept(rng):
                 for _ in range(12):
                     at = rng.choice(90, 40, replace=False)
                     change = rng.normal(size=40)
-                    first, *rest = (s.add(core_rows(Z[at]), at, change) for s in stores)
+                    first, *rest = (s.add(core_rows(Z), at, at, change) for s in stores)
                     np.testing.assert_allclose(first, values[:, at] @ change, rtol=0, atol=1e-3)
                     for other in rest:
                         np.testing.assert_array_equal(other, first)
                 assert stores[1].kernel_values < stores[0].kernel_values
     with pytest.raises(ValueError, match="another kind"):
-        stores[0].add(core_rows(np.ones((2, 3))), np.arange(2), np.ones(2))
+        stores[0].add(core_rows(np.ones((2, 3))), np.arange(2), np.arange(2), np.ones(2))
     with pytest.raises(ValueError, match="wrong length"):
-        stores[0].add(core_rows(np.ones((2, 7))), np.arange(3), np.ones(2))
+        stores[0].add(core_rows(np.ones((2, 7))), np.arange(2), np.arange(3), np.ones(2))
+    for place in (-1, 2):
+        with pytest.raises(ValueError, match="not there"):
+            stores[0].add(core_rows(np.ones((2, 7))), np.array([place]), np.arange(1), np.ones(1))
 
 
 # --- models that come early ----------------------------------------------------------------------

@@ -91,7 +91,13 @@ class ForeignRows:
     def __init__(
         self, rows: Rows, kernel: Kernel, dtype: str, memory: int, threads: int
     ) -> None: ...
-    def add(self, points: Rows, numbers: NDArray[np.int64], change: Floats) -> Floats: ...
+    def add(
+        self,
+        points: Rows,
+        which: NDArray[np.int64],
+        numbers: NDArray[np.int64],
+        change: Floats,
+    ) -> Floats: ...
     @property
     def kernel_values(self) -> int: ...
 

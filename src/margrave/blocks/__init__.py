@@ -1,7 +1,10 @@
 """Blocks: what one shard of the data holds and can do, wherever an engine has put it.
 
     dual.py      problems that are solved on these rows alone
-    kernel.py    a share of problems on all rows: dual variables, and scores from everybody's
+    kernel.py    a share of problems on all rows: dual variables, and scores from everybody's:
+    point.py       the variables, the scores and what they are worth
+    directions.py  a block's own direction, and a step along everybody's
+    members.py     a working set with members from all blocks
     gradient.py  a share of the gradient of a linear machine, and stochastic steps
 
 A block keeps what is large (its rows, and kernel values or numbers per row) and answers with what
@@ -11,7 +14,9 @@ and numbers.
 
 from margrave.blocks.dual import DualBlock, Local, precision_for
 from margrave.blocks.gradient import GradientBlock
-from margrave.blocks.kernel import Candidates, Fresh, KernelBlock, Share
+from margrave.blocks.kernel import KernelBlock
+from margrave.blocks.members import Candidates, Fresh
+from margrave.blocks.point import Share, stack
 
 __all__ = [
     "Candidates",
@@ -22,4 +27,5 @@ __all__ = [
     "Local",
     "Share",
     "precision_for",
+    "stack",
 ]

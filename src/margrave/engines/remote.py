@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from margrave.engines.base import Arguments, ShardLost, Shards, build, leaves
+from margrave.engines.base import Arguments, ShardLost, Shards, build, leaves, size_of
 from margrave.rows import Piece, Places, RemoteRows, assemble
 
 try:
@@ -335,18 +335,22 @@ def settle(answers: Mapping[Any, Any]) -> dict[Any, Any]:
 def place(
     pieces: Sequence[Any], workers: Iterable[Any], holders: Callable[[Piece], Iterable[Any]]
 ) -> list[Any]:
-    """Choose a worker for each piece: where most of its rows are, else in turn."""
-    load = Counter(dict.fromkeys(workers, 0))  # pieces by worker
-    homes = []
-    for piece in pieces:
+    """Choose a worker for each piece: where most of its rows are, else whoever has least.
+
+    The largest pieces first, so that the work comes out even.
+    """
+    load = Counter(dict.fromkeys(workers, 0))  # bytes by worker
+    sizes = [1 + size_of(piece) for piece in pieces]
+    homes: list[Any] = [None] * len(pieces)
+    for number in sorted(range(len(pieces)), key=sizes.__getitem__, reverse=True):
         near = Counter(dict.fromkeys(load, 0))  # rows of the piece by worker
-        for rows in remote_rows(piece):
-            for number, positions in rows.by_piece():
-                near.update(dict.fromkeys(holders(rows.pieces[number]), len(positions)))
+        for rows in remote_rows(pieces[number]):
+            for source, positions in rows.by_piece():
+                near.update(dict.fromkeys(holders(rows.pieces[source]), len(positions)))
         most = max(near[worker] for worker in load)
         home = min((worker for worker in load if near[worker] == most), key=load.__getitem__)
-        homes.append(home)
-        load[home] += 1
+        homes[number] = home
+        load[home] += sizes[number]
     return homes
 
 

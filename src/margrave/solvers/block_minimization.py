@@ -25,7 +25,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from margrave.blocks import precision_for
-from margrave.blocks.kernel import stack
+from margrave.blocks.point import stack
 from margrave.engines import ShardLost, resolve_engine
 from margrave.partitions import Parts, clustering, resolve_partition
 from margrave.problem import Floats, JointProblem, Problem, Solution

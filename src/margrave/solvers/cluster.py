@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from margrave.blocks import KernelBlock, Share
-from margrave.blocks.kernel import stack
+from margrave.blocks.point import stack
 from margrave.engines import Engine, ShardLost, Shards
 from margrave.partitions import Parts
 from margrave.problem import Data, Floats, Problem

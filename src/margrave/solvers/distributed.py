@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from margrave import _core
 from margrave.blocks import Candidates, Fresh
-from margrave.blocks.kernel import stack
+from margrave.blocks.point import stack
 from margrave.engines import ShardLost
 from margrave.problem import Data, Floats, Problem
 from margrave.solvers.cluster import Cluster
@@ -53,17 +53,17 @@ class Members:
     def __len__(self) -> int:
         return len(self.y)
 
-    def replaced(self, keep: Rows, fresh: Fresh, numbers: Sequence[Floats]) -> Members:
-        """Keep some and add others, of whom `numbers` are targets, weights and scores."""
+    def replaced(self, leave: int, fresh: Fresh, numbers: Sequence[Floats]) -> Members:
+        """Let the first leave and others join, of whom `numbers` are targets, weights, scores."""
         new = Members()
         y, C, scores = numbers
-        kept = [] if self.points is None else [self.points[keep]]
+        kept = [] if self.points is None else [self.points[leave:]]
         new.points = stack([*kept, fresh.points])
-        new.y, new.C = np.concatenate([self.y[keep], y]), np.concatenate([self.C[keep], C])
-        new.beta = np.concatenate([self.beta[keep], fresh.beta])
-        new.scores = np.concatenate([self.scores[keep], scores])
-        new.owner = np.concatenate([self.owner[keep], fresh.owner])
-        new.place = np.concatenate([self.place[keep], fresh.place])
+        new.y, new.C = np.concatenate([self.y[leave:], y]), np.concatenate([self.C[leave:], C])
+        new.beta = np.concatenate([self.beta[leave:], fresh.beta])
+        new.scores = np.concatenate([self.scores[leave:], scores])
+        new.owner = np.concatenate([self.owner[leave:], fresh.owner])
+        new.place = np.concatenate([self.place[leave:], fresh.place])
         return new
 
 
@@ -190,12 +190,17 @@ class DistributedSet:
         nothing = np.zeros(self.problem.n_rows)
         return nothing, nothing
 
+    @property
+    def _newcomers(self) -> int:
+        """How many may join: half of the set, all of an empty one."""
+        return max(1, self.capacity // 2) if len(self.members) else self.capacity
+
     # --- a round -----------------------------------------------------------------------------
 
     def _round(self, target: float) -> str:
         """Measure, choose, solve on the working set, and let all parts take the step."""
         if self.told is None:
-            self.told = self._step(np.arange(len(self.members)), None, None)
+            self.told = self._step(0, None, None)
         gap, dual, support, offers = self.told
         self._measure(offers)
         self._tell(gap, dual, support)
@@ -215,7 +220,7 @@ class DistributedSet:
         elif self.last["gap"] <= self.goal or self.rounds >= self.last_whole:
             self._narrow()
             offers = self.told[3]
-        keep, fresh = self._choose(offers)
+        leave, fresh = self._choose(offers)
         if len(self.members) == 0:
             return "stalled"
         values = self._solve(dual)
@@ -224,22 +229,21 @@ class DistributedSet:
             if self.inner_share < 1e-3:
                 return self._widen(target, False) if self.is_narrow else "stalled"
             self.inner_share *= 0.1
-        self.told = self._step(keep, fresh, values)
+        self.told = self._step(leave, fresh, values)
         self.rounds += 1
         return "running"
 
-    def _step(self, keep: Rows, fresh: Fresh | None, values: Floats | None) -> tuple[Any, ...]:
+    def _step(self, leave: int, fresh: Fresh | None, values: Floats | None) -> tuple[Any, ...]:
         """Let all parts take a step: the sums of gap terms and dual, the support, the offers."""
         before = self.cluster.moved
         negligible = 0.0
         if self.last:
             scale = max(abs(self.last["objective"]), abs(self.last["dual"]))
             negligible = 1e-3 * self.target * scale / self.problem.n_rows
-        half = max(1, self.capacity // 2) if len(self.members) else self.capacity
-        count = (half + 1) // 2 if self.pairs else half
+        count = (self._newcomers + 1) // 2 if self.pairs else self._newcomers
         begin = time.perf_counter()
         replies = self.cluster.map(
-            *("step", self.p, keep, fresh, values, self.bias, count, negligible, self.precision)
+            *("step", self.p, leave, fresh, values, self.bias, count, negligible, self.precision)
         )
         self.waited = time.perf_counter() - begin
         if values is not None:
@@ -261,7 +265,7 @@ class DistributedSet:
         spare = _SPARE_ROWS // len(self.cluster.parts) + 1
         self.active, self.outside = self.cluster.reduce("narrow", self.p, self.bias, spare)
         self.is_narrow, self.narrow_round = self.active < self.problem.n_rows, self.rounds
-        self.told = self._step(np.arange(len(self.members)), None, None)
+        self.told = self._step(0, None, None)
 
     def _look_at_all(self) -> None:
         """Bring the scores of rows that were left out up to date."""
@@ -273,7 +277,7 @@ class DistributedSet:
         """Look at all rows again, and see how good the point is for them."""
         self._look_at_all()
         self.marked, self.best_gap = (0, np.inf, np.inf), np.inf
-        self.told = self._step(np.arange(len(self.members)), None, None)
+        self.told = self._step(0, None, None)
         gap, dual, support, offers = self.told
         self._measure(offers)
         self._tell(gap, dual, support)
@@ -302,9 +306,9 @@ class DistributedSet:
         else:
             self.middle = self.bias
 
-    def _choose(self, offers: Sequence[Candidates]) -> tuple[Rows, Fresh]:
+    def _choose(self, offers: Sequence[Candidates]) -> tuple[int, Fresh]:
         """Let the worst of all join; the oldest leave."""
-        half = max(1, self.capacity // 2) if len(self.members) else self.capacity
+        half = self._newcomers
         if self.pairs:
             up = _merged([(o.up - self.middle, o.up_places) for o in offers])
             low = _merged([(self.middle - o.low, o.low_places) for o in offers])
@@ -317,16 +321,21 @@ class DistributedSet:
             owner, place = _merged([(o.up, o.up_places) for o in offers])
             owner, place = owner[:half], place[:half]
         leave = max(0, len(owner) + len(self.members) - self.capacity)
-        keep = np.arange(leave, len(self.members))
-        wanted = [(self.p, place[owner == number]) for number in range(len(offers))]
+        order = np.argsort(owner, kind="stable")  # as the parts send them: part by part
+        return leave, self._admit(leave, owner[order].astype(np.int32), place[order])
+
+    def _admit(self, leave: int, owner: NDArray[np.int32], place: Rows) -> Fresh:
+        """Let rows of the parts join, in this order."""
+        wanted = [(self.p, place[owner == c]) for c in range(len(self.cluster.parts))]
         taken = self.cluster.each("take", wanted)
-        # as the parts sent them: part by part
-        order = np.argsort(owner, kind="stable")
-        points = stack([part[0] for part in taken])
-        y, C, beta, scores = (np.concatenate([part[i] for part in taken]) for i in range(1, 5))
-        fresh = Fresh(points, owner[order].astype(np.int32), place[order], beta)
-        self.members = self.members.replaced(keep, fresh, (y, C, scores))
-        return keep, fresh
+        back = np.argsort(np.argsort(owner, kind="stable"), kind="stable")
+        points = stack([part[0] for part in taken])[back]
+        y, C, beta, scores = (
+            np.concatenate([part[i] for part in taken])[back] for i in range(1, 5)
+        )
+        fresh = Fresh(points, owner, place, beta)
+        self.members = self.members.replaced(leave, fresh, (y, C, scores))
+        return fresh
 
     def _solve(self, dual: float) -> Floats:
         """Solve on the working set alone, everything else as it is."""
@@ -502,17 +511,7 @@ class DistributedSet:
         place = np.asarray(kept["place"], dtype=np.int64)
         if len(owner) == 0:
             return
-        parts = range(len(self.cluster.parts))
-        taken = self.cluster.each("take", [(self.p, place[owner == c]) for c in parts])
-        back = np.argsort(np.argsort(owner, kind="stable"), kind="stable")  # into the set's order
-        points = stack([part[0] for part in taken])[back]
-        y, C, beta, scores = (
-            np.concatenate([part[i] for part in taken])[back] for i in range(1, 5)
-        )
-        fresh = Fresh(points, owner, place, beta)
-        nobody = np.empty(0, dtype=np.int64)
-        self.members = self.members.replaced(nobody, fresh, (y, C, scores))
-        self.told = self._step(nobody, fresh, None)
+        self.told = self._step(0, self._admit(0, owner, place), None)
 
 
 def _merged(offers: Sequence[tuple[Floats, Rows]]) -> tuple[Rows, Rows]:

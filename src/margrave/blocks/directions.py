@@ -1,0 +1,145 @@
+"""Parallel block minimization: a block's own direction, and a step along everybody's."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from margrave import _core
+from margrave.blocks.dual import Local, local_of
+from margrave.blocks.point import Change, Point, Share, dot
+from margrave.problem import Floats
+
+_LARGEST_SET = 1024  # variables per round of a block's own problem
+_BUFFER = 1 << 20  # bytes for kernel rows on their way
+_KEPT = 1 << 26  # bytes for kernel rows of a block's own problem
+# a rough solution need not be good: a block that crawls is left as it is
+_ROUNDS = 30
+_STEPS_PER_ROW = 20
+_MOST_STEPS_PER_ROW = 100_000  # of any other: more is a descent without end
+
+
+@dataclass(frozen=True)
+class _Aim:
+    """A direction d of the own variables; K d of them alone, and (where known) of everybody's."""
+
+    direction: Floats
+    own: Floats
+    reach: Floats | float = 0.0
+
+
+class Directions(Point):
+    """Solve the block's own problem, all other variables as they are, and go there together."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.found: list[Local | None] = [None] * len(self.problems)
+        self.aims: dict[int, _Aim] = {}  # directions that are still to be followed
+
+    def propose(
+        self, p: int, tol: float, rough: bool, dual: float, bound: float, deadline: float
+    ) -> Change:
+        """Solve the block's own problem, all other variables as they are: rows and their changes.
+
+            min over d   1/2 d'K d + f'd + sum_i h_i(beta_i + d_i)        d zero outside the block
+
+        to `tol` of the whole problem's objective. `dual` is the whole problem's value, `bound` that
+        of zero scores. Ends at the `deadline` (seconds of ``time.time``).
+        """
+        problem, share = self.problems[p], self.shares[p]
+        if problem is None:
+            return self._points(p, np.empty(0, dtype=np.int64)), np.empty(0)
+        precision = "float32" if rough and problem.data.fits_float32 else "float64"
+        size = max(2, min(_LARGEST_SET, math.isqrt(self.memory // 32)))
+        # the same on all engines, whatever their memory: what is kept decides about rounding
+        left = min(_KEPT, max(0, self.memory - 8 * min(size, len(problem.y)) ** 2 - _BUFFER))
+        rows = problem.data.kernel_rows(precision, left, _BUFFER, self.threads, problem.offset)
+        cold = not (share.beta.any() or share.scores.any())
+        own = share.own if share.own is not None else self._own(p, rows)
+        around = None
+        if not cold:
+            rest = share.scores - own
+            h = float(self._loss(problem).conjugate(problem.y, problem.C, share.beta).sum())
+            part = 0.5 * dot(share.beta, share.scores + rest) + h
+            around = _core.Surroundings(rest, share.scores, dual - part, 0.0, bound)
+        core = problem.core(rows, None if cold else share.beta, size, self.floor, around)
+        most = _STEPS_PER_ROW if rough else _MOST_STEPS_PER_ROW
+        status = "running"
+        while status == "running" and not self.cancelled.is_set():
+            status, _ = core.advance(tol, 1, 1e18, max(0.0, deadline - time.time()))
+            rounds, steps, _ = core.work
+            enough = max(_ROUNDS, 4 * len(problem.y) // size)
+            if steps > most * len(problem.y) or (rough and rounds >= enough):
+                break
+        if core.interrupted:
+            raise KeyboardInterrupt
+        self.found[p] = local_of(problem, core, core.figures()) if cold else None
+        self.shares[p] = replace(share, own=own)
+        direction = core.beta - share.beta
+        self.aims[p] = _Aim(direction, core.scores - share.scores)
+        moved = np.flatnonzero(direction)
+        return self._points(p, moved), direction[moved]
+
+    def local(self) -> list[Local | None]:
+        """Return the block's own solutions, from where nothing else was known."""
+        return [one for one, p in zip(self.found, self.problems, strict=True) if p is not None]
+
+    def probe(self, p: int, points: Any, coef: Floats, precision: str) -> Floats:
+        """Take everybody's direction d: f'd, d'K d (own rows' part of both), and the largest step.
+
+        The largest step is that of each variable to its own bound, the least of them.
+        """
+        share, problem = self.shares[p], self.problems[p]
+        if problem is None:
+            return np.array([0.0, 0.0, np.inf])
+        d, reach = self.aims[p].direction, self._sums(p, points, coef, precision, slice(None))
+        self.aims[p] = replace(self.aims[p], reach=reach)
+        lo, hi = self._box(problem, share.beta)
+        with np.errstate(all="ignore"):
+            room = np.where(d > 0.0, (hi - share.beta) / d, (lo - share.beta) / d)
+        largest = float(np.min(room[d != 0.0], initial=np.inf))
+        return np.array([dot(share.scores, d), dot(reach, d), largest])
+
+    def rates(self, p: int, steps: Floats) -> Floats:
+        """Derivatives of sum_i h_i(beta_i + t d_i) to the right, one per step t."""
+        problem, beta = self.problems[p], self.shares[p].beta
+        if problem is None:
+            return np.zeros(len(steps))
+        d = self.aims[p].direction
+        loss, y, C = self._loss(problem), problem.y, problem.C
+        low, high = self._box(problem, beta)
+        found = []
+        for t in steps:
+            at = np.clip(beta + t * d, low, high)
+            rise, fall = loss.right(y, C, at), loss.left(y, C, at)
+            # at a bound h goes on as it came
+            rise, fall = np.where(np.isinf(rise), fall, rise), np.where(np.isinf(fall), rise, fall)
+            found.append(float((np.where(d > 0.0, rise, fall) * d).sum()))
+        return np.array(found)
+
+    def commit(self, p: int, step: float) -> None:
+        """Make a step along the direction."""
+        problem, share = self.problems[p], self.shares[p]
+        if problem is None:
+            return
+        aim = self.aims.pop(p)
+        own = None if share.own is None else share.own + step * aim.own
+        beta = np.clip(share.beta + step * aim.direction, *self._box(problem, share.beta))
+        self.shares[p] = Share(beta, share.scores + step * aim.reach, own)
+
+    def _own(self, p: int, rows: _core.KernelRows) -> Floats:
+        """Scores of the own rows from the own variables."""
+        problem, beta = self.problems[p], self.shares[p].beta
+        assert problem is not None
+        used, where = np.flatnonzero(beta), problem.data_rows
+        if len(used) == 0:
+            return np.zeros(len(beta))
+        sums, _ = rows.multiply(where[used], beta[used][:, None], where, False, 1e18)
+        if sums is None:
+            raise KeyboardInterrupt
+        own: Floats = sums[:, 0]
+        return own

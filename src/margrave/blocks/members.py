@@ -1,0 +1,298 @@
+"""The working set of all blocks: its members, what they do to scores, and who should join it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from margrave import _core
+from margrave.blocks.point import Change, Point, Rows, Share, stack
+from margrave.kernels import core_rows
+from margrave.problem import Floats
+
+_MARGIN = 1.15  # active rows per row that is not content
+_NEARLY_ALL = 0.8  # share of rows from which on leaving out the rest does not pay
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What a block offers for the next working set.
+
+    ``top`` and ``bottom`` are the extremes of the rates -f - h' over all its rows. The rows that
+    would rise, with their rates, largest first; those that would fall, smallest first. Without a
+    free intercept both are in the first list, by how much they violate.
+    """
+
+    top: float
+    bottom: float
+    up: Floats
+    up_places: Rows
+    low: Floats
+    low_places: Rows
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """New members of the working set: rows, the block and the place that they are from."""
+
+    points: Any
+    owner: NDArray[np.int32]
+    place: Rows
+    beta: Floats
+
+
+class Members(Point):
+    """Follow a working set with members from all blocks, and offer rows for it."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._store: tuple[Any, _core.ForeignRows] | None = None
+        self._log = _Log()
+        self._disband()
+
+    def state(self) -> list[Share]:
+        """Return what a block needs to go on from here."""
+        self._catch_up()
+        return super().state()
+
+    def rebuild(self, p: int, points: Any, coef: Floats, precision: str) -> None:
+        """Compute the scores anew, which makes all rows active."""
+        self._log = _Log()
+        super().rebuild(p, points, coef, precision)
+
+    def step(
+        self,
+        p: int,
+        leave: int,
+        fresh: Fresh | None,
+        values: Floats | None,
+        bias: float,
+        count: int,
+        negligible: float,
+        precision: str,
+    ) -> tuple[Floats, Floats, Candidates, Floats]:
+        """One round: members join and move; what the block then has to say.
+
+        The first members `leave`, `fresh` ones follow the others, and all take the new `values`
+        (None: the set is empty or stays where it is). Returns the figures at the bias, `count`
+        candidates per side, and the scores of the members from this block.
+        """
+        if fresh is not None:
+            self._join(leave, fresh)
+        if values is not None:
+            self._move(p, values, precision)
+        gaps, figures = self.figures(p, np.array([bias]))
+        mine = self.place[self.owner == self.number]
+        scores = self.shares[p].scores[mine]
+        return gaps, figures, self._candidates(p, count, bias, negligible), scores
+
+    def take(self, p: int, places: Rows) -> tuple[Any, Floats, Floats, Floats, Floats]:
+        """Return rows with their targets, weights, variables and scores."""
+        problem, share = self.problems[p], self.shares[p]
+        if problem is None or len(places) == 0:
+            empty = np.empty(0)
+            return self._points(p, np.empty(0, dtype=np.int64)), empty, empty, empty, empty
+        y, C = problem.y[places], problem.C[places]
+        return self._points(p, places), y, C, share.beta[places], share.scores[places]
+
+    def disband(self) -> None:
+        """Begin with an empty working set."""
+        self._disband()
+
+    def narrow(self, p: int, bias: float, spare: int) -> tuple[int, float]:
+        """Leave out rows that are content and far from leaving it.
+
+        All that are not content stay, a seventh more of those that nearly are not, and `spare`.
+        Returns how many are left, and the sum of the others' gap terms.
+        """
+        problem, share = self.problems[p], self.shares[p]
+        if problem is None:
+            return 0, 0.0
+        up, low = self._rates(p)
+        discontent = np.maximum(up - bias, bias - low)
+        wanted = int(_MARGIN * np.count_nonzero(discontent > 0.0)) + spare
+        active = None
+        if wanted < _NEARLY_ALL * len(discontent):
+            mine = self.place[self.owner == self.number]
+            active = np.union1d(np.argpartition(-discontent, wanted)[:wanted], mine)
+        before = self.figures(p, np.array([bias]))[0][0]
+        self.shares[p] = replace(share, active=active)
+        left_out = before - self.figures(p, np.array([bias]))[0][0]
+        return len(discontent) if active is None else len(active), float(left_out)
+
+    def widen(self, p: int) -> None:
+        """Look at all rows again."""
+        self._catch_up()
+        self.shares[p] = replace(self.shares[p], active=None)
+
+    def _disband(self) -> None:
+        self.points: Any = np.empty((0, 0))
+        self._buffers = [np.empty((0, 0))] * 2
+        self.owner, self.place = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64)
+        self.values = np.empty(0)
+
+    def _join(self, leave: int, fresh: Fresh) -> None:
+        kept = self.points[leave:]
+        self.owner = np.concatenate([self.owner[leave:], fresh.owner])
+        self.place = np.concatenate([self.place[leave:], fresh.place])
+        self.values = np.concatenate([self.values[leave:], fresh.beta])
+        if len(self.values) == len(fresh.beta):
+            self.points = fresh.points
+        elif sparse.issparse(fresh.points):
+            self.points = stack([kept, fresh.points])
+        else:  # two buffers in turn: fresh memory costs more than the copy
+            shape = (len(self.values), *fresh.points.shape[1:])
+            buffer = self._buffers.pop(0)
+            if buffer.shape != shape or buffer.dtype != kept.dtype:
+                buffer = np.empty(shape, kept.dtype)
+            self._buffers.append(buffer)
+            self.points = np.concatenate([kept, fresh.points], out=buffer)
+
+    def _move(self, p: int, values: Floats, precision: str) -> None:
+        change = values - self.values
+        moved, share = np.flatnonzero(change), self.shares[p]
+        beta, mine = share.beta.copy(), self.owner == self.number
+        beta[self.place[mine]] = values[mine]
+        scores, active = share.scores, share.active
+        if len(moved) and self.problems[p] is not None:
+            numbers = _numbers(self.owner[moved], self.place[moved])
+            sums = self._foreign_sums(p, moved, numbers, change[moved], precision)
+            if active is None:
+                scores = scores + sums
+            else:
+                scores = scores.copy()
+                scores[active] += sums
+                self._log.add(p, self.points, moved, numbers, change[moved], precision)
+        self.shares[p], self.values = Share(beta, scores, active=active), values
+
+    def _catch_up(self) -> None:
+        """Bring the scores of rows that are not active up to date."""
+        log, self._log = self._log, _Log()
+        if len(log.numbers) == 0:
+            return
+        share = self.shares[log.p]
+        assert share.active is not None
+        points, change = log.all()
+        scores = share.scores.copy()
+        others = np.setdiff1d(np.arange(len(scores)), share.active)
+        scores[others] += self._sums(log.p, points, change, log.precision, others)
+        self.shares[log.p] = replace(share, scores=scores)
+
+    def _candidates(self, p: int, count: int, bias: float, negligible: float) -> Candidates:
+        problem, share = self.problems[p], self.shares[p]
+        nothing, none = np.empty(0), np.empty(0, dtype=np.int64)
+        if problem is None:
+            return Candidates(-np.inf, np.inf, nothing, none, nothing, none)
+        up, low = self._rates(p)
+        loss = self._loss(problem)
+        content = np.zeros(len(up), dtype=bool)
+        if share.active is not None:
+            content[:] = True
+            content[share.active] = False
+        if not loss.quadratic:  # a violation of any size may be worth nothing
+            gaps = loss.gap(problem.y, problem.C, share.beta, share.scores + bias)
+            content |= gaps <= negligible
+        up[content], low[content] = -np.inf, np.inf
+        top, bottom = float(up.max()), float(low.min())
+        inside = self.place[self.owner == self.number]
+        up[inside], low[inside] = -np.inf, np.inf
+        if problem.intercept == "free":
+            rising, falling = _most(up, count), _most(-low, count)
+            return Candidates(top, bottom, up[rising], rising, low[falling], falling)
+        worst = np.maximum(up, -low)
+        worst[worst <= 0.0] = -np.inf
+        rising = _most(worst, count)
+        return Candidates(top, bottom, worst[rising], rising, nothing, none)
+
+    def _rates(self, p: int) -> tuple[Floats, Floats]:
+        """Rates -f - h' to the right and to the left."""
+        problem, share = self.problems[p], self.shares[p]
+        assert problem is not None
+        loss, y, C = self._loss(problem), problem.y, problem.C
+        return (
+            -share.scores - loss.right(y, C, share.beta),
+            -share.scores - loss.left(y, C, share.beta),
+        )
+
+    def _foreign_sums(
+        self, p: int, moved: Rows, numbers: Rows, change: Floats, precision: str
+    ) -> Floats:
+        """Sums over some members of changes times kernel values, for the active rows.
+
+        Kernel rows of members that come again are kept.
+        """
+        problem, active = self.problems[p], self.shares[p].active
+        assert problem is not None
+        if not problem.data.is_native:
+            rows = slice(None) if active is None else active
+            return self._sums(p, self.points[moved], change, precision, rows)
+        key = (p, precision, active is None, id(active))
+        if self._store is None or self._store[0] != key:
+            X = self._rows(p) if active is None else self._rows(p)[active]
+            kernel = problem.data.kernel.core(problem.offset)
+            self._store = None  # frees its memory before the next one grows
+            # kernel rows over all rows are soon given up for shorter ones: only packed rows stay
+            packed = 4 * 8 * X.shape[0] * X.shape[1]
+            memory = self.memory if active is not None else min(self.memory, packed)
+            store = _core.ForeignRows(core_rows(X), kernel, precision, memory, self.threads)
+            self._store = (key, store)
+            self._kept_active = active  # so that no other array gets its identity
+        store = self._store[1]
+        before = store.kernel_values
+        sums = store.add(core_rows(self.points), moved, numbers, change)
+        self.kernel_values += store.kernel_values - before
+        return sums
+
+
+class _Log:
+    """Changes that rows which are not active have not heard of."""
+
+    def __init__(self) -> None:
+        self.p, self.precision = -1, "float64"
+        self.numbers: Rows = np.empty(0, dtype=np.int64)  # of the points, ascending
+        self.at: Rows = np.empty(0, dtype=np.int64)  # where each of them is
+        self.points: list[Any] = []
+        self.change = np.empty(0)
+
+    def add(
+        self, p: int, points: Any, which: Rows, numbers: Rows, change: Floats, precision: str
+    ) -> None:
+        """Note changes of some points, a part of which may be known."""
+        self.p, self.precision = p, precision
+        place = np.searchsorted(self.numbers, numbers)
+        known = np.zeros(len(numbers), dtype=bool)
+        inside = place < len(self.numbers)
+        known[inside] = self.numbers[place[inside]] == numbers[inside]
+        self.change[self.at[place[known]]] += change[known]
+        new = np.flatnonzero(~known)
+        if len(new):
+            new = new[np.argsort(numbers[new])]
+            first = len(self.change)
+            self.points.append(points[which[new]])
+            self.change = np.concatenate([self.change, change[new]])
+            self.at = np.insert(self.at, place[new], first + np.arange(len(new)))
+            self.numbers = np.insert(self.numbers, place[new], numbers[new])
+
+    def all(self) -> Change:
+        """Return all points with the sums of their changes."""
+        return stack(self.points), self.change
+
+
+def _numbers(owner: NDArray[np.int32], place: Rows) -> Rows:
+    """A number for each row of all blocks."""
+    return (owner.astype(np.int64) << 40) + place
+
+
+def _most(values: Floats, count: int) -> Rows:
+    """Places of the largest values that are not -inf, largest first, of equals the first."""
+    if count < len(values):
+        places = np.argpartition(-values, count)[:count]
+        places.sort()
+    else:
+        places = np.arange(len(values))
+    places = places[np.argsort(-values[places], kind="stable")]
+    return places[values[places] > -np.inf].astype(np.int64)

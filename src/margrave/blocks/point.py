@@ -1,0 +1,210 @@
+"""Some rows of problems that are solved on all rows together.
+
+A block has the dual variables of its rows and their scores from everybody's variables,
+
+    f_i = sum over all rows j of beta_j k(x_i, x_j)        (k + 1 if the intercept is regularised)
+
+Changes elsewhere reach it as rows with coefficients; nothing as long as the number of all rows ever
+comes or goes but for checkpoints.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from margrave import _core
+from margrave.models import Expansion
+from margrave.problem import Floats, Problem
+
+Rows = NDArray[np.int64]
+Change = tuple[Any, Floats]  # rows (their numbers, of a precomputed kernel), and a coefficient each
+
+_SAFETY = 10.0  # times the drift seen so far: how far scores may be off
+
+
+@dataclass(frozen=True)
+class Share:
+    """One problem's variables on the rows of a block: all that a checkpoint needs.
+
+    ``own`` is the part of the scores that comes from the block's own variables, where it is known.
+    ``active`` are the rows that rounds look at, None for all.
+    """
+
+    beta: Floats
+    scores: Floats
+    own: Floats | None = None
+    active: Rows | None = None
+
+
+class Point:
+    """Some rows, and their share of problems on all rows.
+
+    Parameters
+    ----------
+    number : int
+        Of this block among all.
+    problems : list of Problem or None
+        On the same data: these rows. None for a problem that none of them is in.
+    shares : list of Share or None
+        Where to begin, for every problem; None for zero.
+    numbers : int64 array
+        Numbers of these rows among all.
+    across : ndarray, optional
+        Of a precomputed kernel: the values of these rows with all rows.
+    floor : float
+        The least share of C that counts, for losses whose variables never reach their bounds.
+    memory : int
+        Bytes for the kernel rows of the block's own problem.
+    threads : int
+    """
+
+    def __init__(
+        self,
+        number: int,
+        problems: Sequence[Problem | None],
+        shares: Sequence[Share] | None,
+        numbers: Rows,
+        across: Any,
+        floor: float,
+        memory: int,
+        threads: int,
+    ) -> None:
+        self.number, self.problems = number, list(problems)
+        self.numbers, self.across = numbers, across
+        self.floor, self.memory, self.threads = floor, memory, threads
+        self.shares = list(shares) if shares is not None else [_zero(p) for p in problems]
+        self.cancelled = threading.Event()
+        self.rows_of: tuple[int, Any] = (-1, None)  # the rows of the problem at hand
+        self.kernel_values = 0
+
+    def cancel(self) -> None:
+        """End the work of another thread: nobody waits for it any longer."""
+        self.cancelled.set()
+
+    def state(self) -> list[Share]:
+        """Return what a block needs to go on from here; its arrays are never changed in place."""
+        return list(self.shares)
+
+    def adopt(self, p: int, intercept: str | None, y: Floats, beta: Floats) -> None:
+        """Begin with other variables, another intercept or other targets; scores are to come."""
+        problem = self.problems[p]
+        if problem is not None:
+            self.problems[p] = replace(problem, intercept=intercept, y=y)
+        self.shares[p] = Share(beta, np.zeros(len(beta)))
+
+    def support(self, p: int) -> Change:
+        """Return the rows that have a variable, and their variables."""
+        beta = self.shares[p].beta
+        rows = np.flatnonzero(beta)
+        return self._points(p, rows), beta[rows]
+
+    def rebuild(self, p: int, points: Any, coef: Floats, precision: str) -> None:
+        """Compute the scores anew, from all variables there are."""
+        scores = self._sums(p, points, coef, precision, slice(None))
+        self.shares[p] = Share(self.shares[p].beta, scores)
+
+    def certify(self, p: int, points: Any, coef: Floats, bias: float) -> None:
+        """Compute in double precision the scores that can matter, from all variables there are.
+
+        First those of rows with a variable or a loss, then of those that the error seen so far
+        could give a loss.
+        """
+        share, problem = self.shares[p], self.problems[p]
+        if problem is None:
+            return
+        y, C, value = problem.y, problem.C, self._loss(problem).value
+        scores, drift, fresh = share.scores.copy(), 0.0, np.zeros(len(y), dtype=bool)
+        for _ in range(2):
+            f, far = scores + bias, _SAFETY * drift
+            pays = (value(y, C, f - far) > 0.0) | (value(y, C, f + far) > 0.0)
+            needed = np.flatnonzero(((share.beta != 0.0) | pays) & ~fresh)
+            exact = self._sums(p, points, coef, "float64", needed)
+            drift = float(np.max(np.abs(exact - scores[needed]), initial=drift))
+            scores[needed], fresh[needed] = exact, True
+        self.shares[p] = replace(share, scores=scores, own=None)
+
+    def figures(self, p: int, biases: Floats) -> tuple[Floats, Floats]:
+        """Sums of gap terms, one per bias; share of the dual, number of variables, kernel values.
+
+        Rows that are not active have no part in the gap.
+        """
+        problem, share = self.problems[p], self.shares[p]
+        if problem is None:
+            return np.zeros(len(biases)), np.zeros(3)
+        loss, y, C = self._loss(problem), problem.y, problem.C
+        rows = slice(None) if share.active is None else share.active
+        some = y[rows], C[rows], share.beta[rows]
+        gaps = [float(loss.gap(*some, share.scores[rows] + b).sum()) for b in biases]
+        dual = 0.5 * dot(share.beta, share.scores)
+        dual += float(loss.conjugate(y, C, share.beta).sum())
+        return np.array(gaps), np.array([dual, np.count_nonzero(share.beta), self.kernel_values])
+
+    def slopes(self, p: int, biases: Floats) -> Floats:
+        """Derivatives of the sum of losses with respect to the bias."""
+        problem, f = self.problems[p], self.shares[p].scores
+        if problem is None:
+            return np.zeros(len(biases))
+        slope = self._loss(problem).slope
+        return np.array([float(slope(problem.y, problem.C, f + b).sum()) for b in biases])
+
+    # --- kernel values ---------------------------------------------------------------------
+
+    def _loss(self, problem: Problem) -> _core.Loss:
+        return problem.loss.core(self.floor)
+
+    def _box(self, problem: Problem, beta: Floats) -> tuple[Floats, Floats]:
+        """Bounds of the variables; zero may be a little outside where there is a floor."""
+        lo, hi = self._loss(problem).box(problem.y, problem.C)
+        return np.minimum(lo, beta), np.maximum(hi, beta)
+
+    def _rows(self, p: int) -> Any:
+        """Rows of the problem; of a precomputed kernel their values with all rows."""
+        problem = self.problems[p]
+        if self.rows_of[0] != p and problem is not None:
+            X = problem.data.X if self.across is None else self.across
+            self.rows_of = (p, X if problem.blocks is None else X[problem.data_rows])
+        return self.rows_of[1]
+
+    def _points(self, p: int, rows: Rows) -> Any:
+        problem = self.problems[p]
+        if self.across is not None:
+            return self.numbers[rows if problem is None else problem.data_rows[rows]]
+        if problem is None:  # no rows, of the right width
+            return next(q for q in self.problems if q is not None).data.X[:0]
+        return self._rows(p)[rows]
+
+    def _sums(self, p: int, points: Any, coef: Floats, precision: str, rows: Any) -> Floats:
+        """Sums over rows from anywhere of coefficients times kernel values, for own rows."""
+        problem = self.problems[p]
+        if problem is None:
+            return np.empty(0)
+        X = self._rows(p)
+        X = X if isinstance(rows, slice) else X[rows]
+        total = np.array([problem.offset * coef.sum()])
+        model = Expansion(points, coef[:, None], problem.data.kernel, total, precision)
+        self.kernel_values += X.shape[0] * len(coef)
+        return model.scores(X, self.threads)[:, 0]
+
+
+def _zero(problem: Problem | None) -> Share:
+    nothing = np.zeros(0 if problem is None else problem.n_rows)
+    return Share(nothing, nothing, nothing)
+
+
+def dot(a: Floats, b: Floats) -> float:
+    """Inner product, the same with any number of threads, which that of a library is not."""
+    return float((a * b).sum())
+
+
+def stack(parts: Sequence[Any]) -> Any:
+    """Rows below each other."""
+    if sparse.issparse(parts[0]):
+        return sparse.vstack(list(parts), format="csr")
+    return np.concatenate(list(parts))
