@@ -14,6 +14,7 @@ from margrave.solvers.cascade import Cascade
 from margrave.solvers.coordinate_descent import CoordinateDescent
 from margrave.solvers.distribution import DistributionPreserving
 from margrave.solvers.divide import DivideAndConquer
+from margrave.solvers.expectation_maximization import ExpectationMaximization
 from margrave.solvers.merge_tree import MergeTree
 from margrave.solvers.newton import Newton
 from margrave.solvers.variance_reduced import VarianceReduced
@@ -31,6 +32,7 @@ SOLVERS: dict[str, Callable[[], Solver]] = {
     "svrg": partial(VarianceReduced, method="svrg"),
     "csvrg": partial(VarianceReduced, method="csvrg"),
     "dsvrg": partial(VarianceReduced, method="dsvrg"),
+    "em": ExpectationMaximization,
 }
 
 __all__ = [
@@ -40,6 +42,7 @@ __all__ = [
     "CoordinateDescent",
     "DistributionPreserving",
     "DivideAndConquer",
+    "ExpectationMaximization",
     "MergeTree",
     "Newton",
     "Settings",
