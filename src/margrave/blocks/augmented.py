@@ -305,22 +305,30 @@ class AugmentedBlock:
 
     # --- Gibbs sampling --------------------------------------------------------------------
 
-    def draw(self, z: Floats, key: tuple[int, int, int], seconds: float) -> tuple[Floats, Any, Any]:
-        """Sums of rows with drawn scales at z: the triangle of X'DX, X'u, and what z pays.
+    def draw(
+        self, Z: Floats, seed: int, iteration: int, seconds: float
+    ) -> tuple[Floats, Floats, Floats]:
+        """Sums of rows with drawn scales, for the point z of each chain.
 
-        The `key` is the seed, the chain and the iteration.
+        The triangles of X'DX, X'u, and what the points pay.
         """
-        paid = [0.0]
+        found = []
+        for chain, z in enumerate(Z):
+            paid = [0.0]
 
-        def answer(f: Floats, at: slice) -> tuple[Floats, Floats]:
-            sides = _stretch(self.sides, at)
-            D, u, loss = drawn_sums(sides, self.weight[at], f, self.first + at.start, key)
-            paid[0] += loss
-            return u[None], D
+            def answer(
+                f: Floats, at: slice, chain: int = chain, paid: list[float] = paid
+            ) -> tuple[Floats, Floats]:
+                key, first = (seed, chain, iteration), self.first + at.start
+                D, u, loss = drawn_sums(_stretch(self.sides, at), self.weight[at], f, first, key)
+                paid[0] += loss
+                return u[None], D
 
-        with within(self.team, seconds):
-            triangle, combined = self._summed(z, answer, False)
-        return triangle, combined[0], paid[0]
+            with within(self.team, seconds):
+                triangle, combined = self._summed(z, answer, False)
+            found.append((triangle, combined[0], paid[0]))
+        triangles, rights, costs = zip(*found, strict=True)
+        return np.array(triangles), np.array(rights), np.array(costs)
 
     # --- products with the rows ------------------------------------------------------------
 

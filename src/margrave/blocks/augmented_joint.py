@@ -182,14 +182,20 @@ class JointAugmentedBlock:
             return self._gram(rows.D), self._combined(right[:, None])[0], self._paid(f)
 
     def class_draw(
-        self, W: Floats, c: int, key: tuple[int, int, int], seconds: float
-    ) -> tuple[Floats, Floats, float]:
-        """Sums of class c with drawn scales, and what the weights pay."""
-        with within(self.team, seconds):
-            f = self._products(W)
-            sign, r = self._against(f, c)
-            D, u, _ = drawn_sums([(sign, r)], 0.5 * self.C, f[:, c], self.first, key)
-            return self._gram(D), self._combined(u[:, None])[0], self._paid(f)
+        self, Ws: Floats, c: int, seed: int, iteration: int, seconds: float
+    ) -> tuple[Floats, Floats, Floats]:
+        """Sums of class c with drawn scales, for the weights of each chain; what they pay."""
+        matrices, rights, costs = [], [], []
+        for chain, W in enumerate(Ws):
+            with within(self.team, seconds):
+                f = self._products(W)
+                sign, r = self._against(f, c)
+                key = (seed, chain, iteration * self.k + c)
+                D, u, _ = drawn_sums([(sign, r)], 0.5 * self.C, f[:, c], self.first, key)
+                matrices.append(self._gram(D))
+                rights.append(self._combined(u[:, None])[0])
+            costs.append(self._paid(f))
+        return np.array(matrices), np.array(rights), np.array(costs)
 
     def _against(self, f: Floats, c: int) -> tuple[Floats, Floats]:
         """b and r of class c: what its scores must exceed, or stay below."""

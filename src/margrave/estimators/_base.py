@@ -290,7 +290,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
                 f"{type(self).__name__} stopped at a relative duality gap of {self.gap_:.2g},"
                 f" {missed}: {advice.format(**self.get_params(deep=False))}",
                 ConvergenceWarning,
-                stacklevel=_outside(),
+                stacklevel=outside(),
             )
 
     def _store_support(
@@ -482,7 +482,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def _outside() -> int:
+def outside() -> int:
     """Frames between here and whoever called the package: a warning is theirs."""
     level, frame = 0, sys._getframe(1)
     while frame is not None and str(frame.f_globals.get("__name__")).startswith("margrave."):

@@ -15,6 +15,7 @@ from margrave.solvers.coordinate_descent import CoordinateDescent
 from margrave.solvers.distribution import DistributionPreserving
 from margrave.solvers.divide import DivideAndConquer
 from margrave.solvers.expectation_maximization import ExpectationMaximization
+from margrave.solvers.gibbs import Gibbs
 from margrave.solvers.merge_tree import MergeTree
 from margrave.solvers.newton import Newton
 from margrave.solvers.variance_reduced import VarianceReduced
@@ -33,6 +34,7 @@ SOLVERS: dict[str, Callable[[], Solver]] = {
     "csvrg": partial(VarianceReduced, method="csvrg"),
     "dsvrg": partial(VarianceReduced, method="dsvrg"),
     "em": ExpectationMaximization,
+    "gibbs": Gibbs,
 }
 
 __all__ = [
@@ -43,6 +45,7 @@ __all__ = [
     "DistributionPreserving",
     "DivideAndConquer",
     "ExpectationMaximization",
+    "Gibbs",
     "MergeTree",
     "Newton",
     "Settings",

@@ -32,12 +32,11 @@ from margrave.solvers.augmentation import (
     Figures,
     featured,
     line_search,
-    stretches_of,
-    taken,
 )
 from margrave.solvers.base import Settings
 from margrave.solvers.joint import balancing
 from margrave.solvers.linear_newton import solve_positive
+from margrave.solvers.stretches import stretches_of, taken
 
 _LEAST, _SLOWER = 1e-8, 0.7  # the last width of "em", and how it gets there
 _LOOK = 10  # iterations between certificates that need all dual variables here
@@ -61,19 +60,7 @@ class JointWeights:
         self.penalty = np.ones(self.size)
         if self.free:
             self.penalty[-1] = 0.0
-        self.stretches, threads = stretches_of(problem, settings, engine)
-        pieces = [
-            {
-                "X": taken(problem, at),
-                "y": problem.y[at],
-                "C": problem.C[at],
-                "n_classes": self.k,
-                "constant": self.constant,
-                "first": at.start,
-                "threads": threads,
-            }
-            for at in self.stretches
-        ]
+        self.stretches, pieces = joint_pieces(problem, settings, engine)
         self.shards: Shards = engine.scatter(JointAugmentedBlock, pieces)
         self.W = self.V = np.zeros((self.k, self.size))  # V = X'beta
         self.step = self.gradient = self.W
@@ -231,6 +218,25 @@ class JointWeights:
 
     def _left(self) -> float:
         return max(0.0, min(self.settings.progress.remaining(), 1e18))
+
+
+def joint_pieces(
+    problem: JointProblem, settings: Settings, engine: Engine
+) -> tuple[list[slice], list[dict[str, Any]]]:
+    """Deal the rows to shards in stretches."""
+    stretches, threads = stretches_of(problem, settings, engine)
+    return stretches, [
+        {
+            "X": taken(problem, at),
+            "y": problem.y[at],
+            "C": problem.C[at],
+            "n_classes": problem.n_classes,
+            "constant": problem.intercept is not None,
+            "first": at.start,
+            "threads": threads,
+        }
+        for at in stretches
+    ]
 
 
 def _check_memory(unknowns: int, settings: Settings) -> None:
