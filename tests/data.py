@@ -28,6 +28,12 @@ def iris12():
     return standardized(d.data[keep]), np.where(d.target[keep] == 2, 1.0, -1.0)
 
 
+def iris3():
+    """Standardised; the three classes as numbers."""
+    d = datasets.load_iris()
+    return standardized(d.data), d.target
+
+
 def breast_cancer():
     """Standardised; +1 = benign."""
     d = datasets.load_breast_cancer()
@@ -59,6 +65,7 @@ def diabetes():
 SETS = {
     "iris": iris,
     "iris12": iris12,
+    "iris3": iris3,
     "bc": breast_cancer,
     "breast": breast_cancer,
     "moons": moons400,

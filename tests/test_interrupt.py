@@ -24,6 +24,7 @@ ESTIMATORS = [
     "SVC(C=1e4, gamma=5.0, tol=1e-9, solver='cascade')",
     "ODMClassifier(lam=1e9, gamma=0.05, tol=1e-12, solver='sodm')",
     "SVC(C=1e4, gamma=5.0, tol=1e-9, solver='dip')",
+    "SVC(C=1e4, gamma=5.0, tol=1e-9, solver=ExpectationMaximization(features=800))",
 ]
 # columns of very different scales
 ROWS = "X, y = np.tile(X * np.logspace(0, -3, 12), (16, 1)), np.tile(y, 16)"
@@ -35,6 +36,7 @@ LINEAR = [
     ("SVC(C=1e6, kernel='linear', tol=1e-12, solver='cd')", ""),
     ("SVC(C=1e2, kernel='linear', tol=1e-12, solver='newton')", SLOW),
     ("SVR(C=1e2, kernel='linear', tol=1e-12)", SLOW),
+    ("SVC(C=1e2, kernel='linear', tol=1e-12, solver='em')", SLOW),
     ("ODMClassifier(lam=1e4, kernel='linear', tol=1e-12, solver='svrg')", ROWS),
     ("ODMClassifier(lam=1e4, kernel='linear', tol=1e-12, solver='dsvrg')", ROWS),
 ]

@@ -27,8 +27,10 @@ EVERYTHING = ("exact", "dc", "cascade", "pbm", "sodm", "dip")  # take every loss
 def takes(name, loss, intercept):
     if name in EVERYTHING:
         return True
-    if name in STOCHASTIC:
+    if name in STOCHASTIC or name == "gibbs":
         return False
+    if name == "em":
+        return loss[0] in ("hinge", "epsilon_insensitive")
     return intercept != "free" and (name != "newton" or loss[0] in SMOOTH_LOSSES)
 
 
@@ -132,10 +134,12 @@ def test_same_model_from_every_solver(name):
 def test_solvers_refuse_joint_problems():
     X, y = load("iris")
     y = np.r_[np.zeros(50), np.ones(50), np.full(50, 2.0)]
-    for name in set(SOLVERS) - {"exact", "dc", "sodm"}:
+    for name in set(SOLVERS) - {"exact", "dc", "sodm", "em", "gibbs"}:
         model = SVC(multi_class="crammer_singer", solver=name, intercept=None)
         with pytest.raises(ValueError, match=rf"{name}.*joint problem"):
             model.fit(X, y)
+    with pytest.raises(ValueError, match=r"em.*joint problem"):
+        KernelLogisticRegression(multi_class="softmax", solver="em").fit(X, y)
 
 
 def test_newton_of_any_rank():

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from scipy.linalg import solve_triangular
 
 from margrave import _core
@@ -158,10 +159,15 @@ class Posterior:
     def scores(self, features: Any) -> tuple[Floats, Floats]:
         """Mean and standard deviation of the scores of rows, one column per output."""
         means = np.asarray(features @ self.mean.T)
-        variances = [
-            np.asarray((features @ cov * features).sum(axis=1)).ravel() for cov in self.covariance
-        ]
+        variances = [_squares(features, features @ cov) for cov in self.covariance]
         return means, np.sqrt(np.maximum(np.stack(variances, axis=1), 0.0))
+
+
+def _squares(features: Any, products: Floats) -> Floats:
+    """Inner products of rows with rows, of which the first may be sparse."""
+    entries = features.multiply(products) if sparse.issparse(features) else features * products
+    found: Floats = np.asarray(entries.sum(axis=1)).ravel()
+    return found
 
 
 @dataclass(frozen=True)

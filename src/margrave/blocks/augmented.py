@@ -86,7 +86,7 @@ class Parabolas:
         for number, (b, r) in enumerate(sides):
             a = b * (r - f)
             size = np.abs(a)
-            self.loss += float(weight @ (a + size))
+            self.loss += float((weight * (a + size)).sum())
             if narrow:
                 self.D += np.where(size < width, weight / width, 0.0)
                 self.u += b * weight * (1.0 + np.clip(a / width, -1.0, 1.0))
@@ -118,7 +118,7 @@ def rates_along(
         for number, t in enumerate(steps):
             at = a - t * fall
             bend = np.sign(at) if width == 0.0 else np.clip(at / width, -1.0, 1.0)
-            found[number] -= float(price.sum() + price @ bend)
+            found[number] -= float((price * (1.0 + bend)).sum())
     return found
 
 
@@ -131,8 +131,8 @@ def draw_scales(a: Floats, rng: np.random.Generator) -> Floats:
     --------
     >>> rng = np.random.default_rng(0)
     >>> draws = draw_scales(np.full(100_000, 2.0), rng)
-    >>> round(draws.mean(), 1), round((1 / draws).mean(), 1)  # 1 + |a| and 1/|a|
-    (3.0, 0.5)
+    >>> [round(float(one.mean()), 1) for one in (draws, 1 / draws)]  # 1 + |a| and 1/|a|
+    [3.0, 0.5]
     """
     size = np.abs(a)
     half = 0.5 * rng.standard_normal(len(a)) ** 2
@@ -279,6 +279,11 @@ class AugmentedBlock:
     def rates(self, steps: Floats, width: float) -> Floats:
         """Derivatives of the losses along the step, rounded at the corners to the width."""
         return rates_along(self.sides, self.weight, self.scores, self.along, steps, width)
+
+    def settle(self, z: Floats, seconds: float) -> None:
+        """Take a point, for a line search from there."""
+        with within(self.team, seconds):
+            self.scores = self._products(z)
 
     def begin(self, beta: Floats, seconds: float) -> Floats:
         """X'beta of a dual point to begin with."""

@@ -31,8 +31,8 @@ def nearest_shares(v: Floats) -> Floats:
 
     Examples
     --------
-    >>> nearest_shares(np.array([[0.2, 0.4], [3.0, 0.0]])).tolist()
-    [[0.4, 0.6], [1.0, 0.0]]
+    >>> nearest_shares(np.array([[0.25, 0.75], [3.0, 0.0], [0.0, 0.5]])).tolist()
+    [[0.25, 0.75], [1.0, 0.0], [0.25, 0.75]]
     """
     ordered = -np.sort(-v, axis=1)
     excess = np.cumsum(ordered, axis=1) - 1.0
@@ -217,17 +217,18 @@ class JointAugmentedBlock:
         ahead, change = ahead_of(self.scores, self.y), self.along
         change = change - change[self.at, self.y][:, None]
         shares = (nearest_shares((ahead + t * change) / width) for t in steps)
-        return np.array([float(self.C @ (p * change).sum(axis=1)) for p in shares])
+        return np.array([float((self.C[:, None] * p * change).sum()) for p in shares])
 
     # --- products with the rows ------------------------------------------------------------
 
     def _paid(self, f: Floats) -> float:
-        return float(self.C @ JOINT_LOSSES["crammer_singer"].value(f, self.y))
+        return float((self.C * JOINT_LOSSES["crammer_singer"].value(f, self.y)).sum())
 
     def _figures(self, ahead: Floats) -> Floats:
         conjugate = JOINT_LOSSES["crammer_singer"].conjugate(self.shares, self.y)
         bent = (self.shares > 0.0).sum(axis=1) > 1
-        return np.array([self.C @ ahead.max(axis=1), self.C @ conjugate, self.C @ bent])
+        values = (ahead.max(axis=1), conjugate, bent)
+        return np.array([float((self.C * one).sum()) for one in values])
 
     def _curvatures(self, weight: Any) -> Floats:
         return np.array([self._gram(weight(a, b)) for a, b in self.pairs])

@@ -21,8 +21,6 @@ from margrave.problem import Data, JointProblem, Problem
 from margrave.progress import Callback
 from margrave.rows import RowBlocks
 
-_DRAWS = 400  # from the normal density of the scores, where none of the posterior are kept
-
 
 @documented
 class BayesianSVC(ClassifierMixin, BayesianMachine):  # type: ignore[misc]
@@ -251,8 +249,9 @@ class BayesianSVC(ClassifierMixin, BayesianMachine):  # type: ignore[misc]
 
         That is the share of weights under which a row gets the label, not how often rows like it
         have it: it tells how sure the machine is of its own decision and is not calibrated. (Wrap
-        the estimator in :class:`sklearn.calibration.CalibratedClassifierCV` for that.) Of kept
-        draws it is their share; else scores count as normal and as independent between classes.
+        the estimator in :class:`sklearn.calibration.CalibratedClassifierCV` for that.) Kept draws
+        are counted; else scores count as normal, and as independent between classes. Of more than
+        two classes each is compared with the one of the largest mean, and the odds are what counts.
 
         Parameters
         ----------
@@ -264,23 +263,38 @@ class BayesianSVC(ClassifierMixin, BayesianMachine):  # type: ignore[misc]
         """
         X = self._check_rows(X, reset=False)
         mean, deviation = self._moments(X)
-        k = len(self.classes_)
-        if self.posterior_.draws is not None and not isinstance(X, RowBlocks):
-            features = self._features(X)
-            scores = np.stack([np.asarray(features @ draw.T) for draw in self.posterior_.draws])
-        elif k == 2:
+        if len(self.classes_) == 2:  # the first class has the score zero
+            nothing = np.zeros_like(mean)
+            mean, deviation = np.hstack([nothing, mean]), np.hstack([nothing, deviation])
+        at, best = np.arange(len(mean)), mean.argmax(axis=1)
+        if mean.shape[1] == 2:
+            best = (mean[:, 1] >= 0.0).astype(np.intp)
+        wins = self._wins(X, best)
+        if wins is None:
+            apart = mean - mean[at, best][:, None]
+            spread = np.sqrt(deviation**2 + deviation[at, best][:, None] ** 2)
             with np.errstate(divide="ignore", invalid="ignore"):
-                far = np.where(deviation > 0.0, mean / deviation, np.sign(mean) * np.inf)
-            second = stats.norm.cdf(np.where(np.isnan(far), 0.0, far))[:, 0]
-            return np.stack([1.0 - second, second], axis=1)
-        else:
-            rng = np.random.default_rng(0)
-            scores = mean + deviation * rng.standard_normal((_DRAWS, *mean.shape))
-        if k == 2:
-            second = (scores[:, :, 0] >= 0.0).mean(axis=0)
-            return np.stack([1.0 - second, second], axis=1)
-        winners = scores.argmax(axis=2)
-        return np.stack([(winners == c).mean(axis=0) for c in range(k)], axis=1)
+                far = np.where(spread > 0.0, apart / spread, np.where(apart < 0.0, -np.inf, 0.0))
+            wins = stats.norm.cdf(far)
+        wins = np.minimum(wins, 0.5)
+        wins[at, best] = 0.5
+        odds = wins / (1.0 - wins)
+        shares: Floats = odds / odds.sum(axis=1, keepdims=True)
+        return shares
+
+    def _wins(self, X: Any, best: Any) -> Floats | None:
+        """Shares of the kept draws in which a class is ahead of the best one; None without any."""
+        if self.posterior_.draws is None or isinstance(X, RowBlocks):
+            return None
+        features, at = self._features(X), np.arange(len(best))
+        wins: Any = 0.0
+        for draw in self.posterior_.draws:
+            scores = np.asarray(features @ draw.T)
+            if len(self.classes_) == 2:
+                scores = np.hstack([np.zeros_like(scores), scores])
+            wins = wins + (scores > scores[at, best][:, None])
+        found: Floats = wins / len(self.posterior_.draws)
+        return found
 
 
 @documented
@@ -402,8 +416,6 @@ class BayesianSVR(RegressorMixin, BayesianMachine):  # type: ignore[misc]
         self._sampler()
         X, y = self._check_rows(X, y, numbers=True)
         weight, rows = self._counted(X, sample_weight)
-        if len(rows) == 0:
-            raise ValueError("all rows have the weight zero")
         loss = Loss("epsilon_insensitive", epsilon=float(self.epsilon))
         targets, C = np.ascontiguousarray(y[rows], dtype=np.float64), 2.0 * weight[rows]
 

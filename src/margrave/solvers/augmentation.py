@@ -16,6 +16,7 @@ A dual point beta comes with the parabolas, and with it the duality gap.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -37,6 +38,7 @@ from margrave.kernels import Kernel
 from margrave.partitions.strata import pivots
 from margrave.problem import Data, Floats, Problem
 from margrave.solvers.base import Settings
+from margrave.solvers.block_minimization import best_step
 from margrave.solvers.linear_newton import solve_positive, unit_of
 from margrave.solvers.stretches import pieces_of
 
@@ -47,6 +49,10 @@ NARROWER, NARROWEST = 0.25, 1e-15  # by how much and how far the width of "fast"
 NEAR = 1e-3  # of the width per bent row: what a step may still promise when that shrinks
 FLAT, FLATTER = 0.1, 1e-3  # of the first rate: where a line search ends
 _TRIALS = 6  # steps that it looks at together
+INDEFINITE = (
+    "the solver 'em' needs a kernel that is positive semidefinite, and this one is not on these"
+    " rows; solver='exact' works with every kernel"
+)
 _MATRICES = 3  # as large as the kernel matrix, at a time
 
 
@@ -119,12 +125,28 @@ class Weights(_Iterated):
         parts = [beta[at] for at in self.stretches]
         v = np.sum(self.shards.each("begin", [(part, self._left()) for part in parts]), axis=0)
         self.z, self.scale = v, (1.0, 1.0)
-        if self.free:  # any will do
-            self.z = np.append(v[:-1], 0.0)
+        if self.free:
+            self.z = np.append(v[:-1], self._best_intercept(v))
         calls = [(self.z, part, self._left()) for part in parts]
         paid, conjugate, support = np.sum(self.shards.each("judge", calls), axis=0)
         norm = 0.5 * float(self.z @ (self.penalty * self.z))
         return Figures(norm + paid, norm + conjugate, int(support), 0.0)
+
+    def _best_intercept(self, v: Floats) -> float:
+        """The intercept at which the weights pay least."""
+        nothing, one = np.append(v[:-1], 0.0), np.zeros(self.size)
+        one[-1] = 1.0
+        self.shards.map("settle", nothing, self._left())
+        self.shards.map("aim", one, self._left())
+        width = 1e-12 * self.unit
+
+        def rates(steps: Floats) -> Floats:
+            found: Floats = self.shards.reduce("rates", sign * steps, width)
+            return sign * found
+
+        sign = 1.0
+        sign = 1.0 if rates(np.zeros(1))[0] < 0.0 else -1.0
+        return sign * best_step(rates, math.inf)
 
     def measure(self, narrow: bool) -> Figures:
         """Lay the parabolas at the present point, and see what it is worth."""
@@ -250,6 +272,8 @@ class Coefficients(_Iterated):
             b = self.terms.best_intercept(scores, self.b)
         self.last = (beta, scores, b)
         norm = 0.5 * float(beta @ scores)
+        if norm < -1e-9 * float(np.abs(beta) @ np.abs(scores)):
+            raise ValueError(INDEFINITE)
         dual = norm + self.terms.conjugate(beta)
         primal = self.terms.gap(beta, scores, b) - dual  # a sum without cancellation
         D = self.parabolas.D
@@ -381,10 +405,7 @@ def _factor(K: Floats, diagonal: Floats) -> tuple[Floats, bool]:
             return factor
         except linalg.LinAlgError:
             continue
-    raise ValueError(
-        "the solver 'em' needs a kernel that is positive semidefinite, and this one is not on these"
-        " rows; solver='exact' works with every kernel"
-    )
+    raise ValueError(INDEFINITE)
 
 
 def line_search(rate: Callable[[Floats], Floats], flat: float) -> float:

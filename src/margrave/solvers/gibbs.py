@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 from scipy import linalg
 from sklearn.base import BaseEstimator
+from threadpoolctl import threadpool_limits
 
 from margrave import _core
 from margrave.blocks.augmented import AugmentedBlock, drawn_sums, sides_of, stream_of, symmetric
@@ -110,7 +111,8 @@ class Gibbs(BaseEstimator):  # type: ignore[misc]
         engine = resolve_engine(settings.engine, settings.threads)
         for attempt in itertools.count(1):
             try:
-                return self._sample(problem, lam, settings, engine)
+                with threadpool_limits(settings.threads, user_api="blas"):
+                    return self._sample(problem, lam, settings, engine)
             except ShardLost as lost:  # from the start, to the same bits
                 if attempt == _MOST_LOSSES:
                     raise RuntimeError(f"workers were lost {attempt} times: {lost}") from lost

@@ -166,13 +166,31 @@ class JointWeights:
         beta = self._nearest(start)
         self.W = self.V = self._combined(beta)
         if self.free:
-            self.W = self.W.copy()
-            self.W[:, -1] = 0.0
+            self._settle_intercepts()
         self.last = (self.W, beta)
         terms = self.problem.terms(beta, np.zeros_like(beta), np.zeros(self.k))
         norm = 0.5 * float((self.W * self.penalty * self.W).sum())
         paid = float(self.shards.reduce("value", self.W, self._left()))
         return Figures(norm + paid, norm + terms[1], 0, 0.0)
+
+    def _settle_intercepts(self) -> None:
+        """Find intercepts for the weights as they are, by the same steps."""
+        self.W = self.W.copy()
+        self.W[:, -1] = 0.0
+        for self.width in NARROWER ** np.arange(12):
+            for _ in range(20):
+                curvatures, V, numbers = self.shards.reduce(
+                    "sums", self.W, self.width, self._left()
+                )
+                at = slice(self.size - 1, None, self.size)
+                H = self._system(curvatures)[at, at]
+                self.step = np.zeros_like(self.W)
+                self.step[:, -1] = solve_positive(H, V[:, -1])
+                if V[:, -1] @ self.step[:, -1] <= NEAR * self.width * max(numbers[2], NEAR):
+                    break
+                self.slope = self.square = 0.0
+                self.shards.map("aim", self.step, self._left())
+                self.W = self.W + line_search(self._rates, FLAT) * self.step
 
     def _nearest(self, start: Floats) -> Floats:
         """The feasible point nearest to given variables."""
