@@ -25,7 +25,7 @@ $(VENV)/installed-%: $(BIN)/python $(SOURCES)
 	@touch $@
 
 demo: $(VENV)/installed-plots
-	$(BIN)/python examples/demo.py
+	$(BIN)/margrave demo
 
 test: $(VENV)/installed-test
 	$(BIN)/python -m pytest

@@ -15,6 +15,9 @@ from margrave.estimators import (
     KernelLogisticRegression,
     ODMClassifier,
     OneClassSVM,
+    load,
+    load_libsvm_model,
+    save_libsvm_model,
 )
 from margrave.rows import RowBlocks
 
@@ -28,4 +31,7 @@ __all__ = [
     "OneClassSVM",
     "RowBlocks",
     "__version__",
+    "load",
+    "load_libsvm_model",
+    "save_libsvm_model",
 ]

@@ -1,9 +1,20 @@
 """The scikit-learn face of margrave: one file per family, thin."""
 
+from margrave.estimators._files import load
+from margrave.estimators._libsvm_model import load_libsvm_model, save_libsvm_model
 from margrave.estimators.klr import KernelLogisticRegression
 from margrave.estimators.odm import ODMClassifier
 from margrave.estimators.one_class import OneClassSVM
 from margrave.estimators.svc import SVC
 from margrave.estimators.svr import SVR
 
-__all__ = ["SVC", "SVR", "KernelLogisticRegression", "ODMClassifier", "OneClassSVM"]
+__all__ = [
+    "SVC",
+    "SVR",
+    "KernelLogisticRegression",
+    "ODMClassifier",
+    "OneClassSVM",
+    "load",
+    "load_libsvm_model",
+    "save_libsvm_model",
+]

@@ -66,6 +66,8 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
     multi_class = "ovr"
     decision_function_shape = "ovr"
     break_ties = False
+    # of a model of LIBSVM: the classes in the order by which it decides between equals
+    _tie_order: Rows | None = None
 
     def _loss(self) -> Loss:
         """Loss of the binary problems."""
@@ -355,11 +357,13 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
         if self._scheme == "ovo" and self.break_ties:
             return self.classes_[np.argmax(self.decision_function(X), axis=1)]
         decisions = self._decisions(X)
+        order = np.arange(len(self.classes_)) if self._tie_order is None else self._tie_order
         if self._scheme == "binary":
-            return self.classes_[(decisions[:, 0] >= 0).astype(np.intp)]
+            second = decisions[:, 0] >= 0 if order[1] == 1 else decisions[:, 0] > 0
+            return self.classes_[second.astype(np.intp)]
         if self._scheme == "ovo":
             decisions, _ = _count_votes(decisions, len(self.classes_), strict=True)
-        return self.classes_[np.argmax(decisions, axis=1)]
+        return self.classes_[order[np.argmax(decisions[:, order], axis=1)]]
 
     def certify(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Compute the relative duality gap of the fitted model on its training data.
