@@ -67,7 +67,7 @@ class LibsvmText {
         std::int64_t rows = 0, entries = 0, error_line = 0;
         std::int64_t least = std::numeric_limits<std::int64_t>::max(), most = -1;  // index
         bool has_qid = false;
-        std::string error;
+        std::string error = {};
     };
 
     void cut(const char* text, std::int64_t size) {
@@ -105,7 +105,7 @@ class LibsvmText {
     }
 
     static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\v' || c == '\f'; }
-    static bool is_end(char c) { return c == '\n' || is_blank(c); }
+    static bool is_end(char c) { return c == '\n' || c == '#' || is_blank(c); }
     static const char* skip(const char* p) {
         while (is_blank(*p)) ++p;
         return p;
@@ -190,7 +190,7 @@ class LibsvmText {
         while (!is_end(*p) && *p != ':' && *p != ',') ++p;
         if (*p == ':') return fail(part, std::string(rules_.heads == 1 ? "the label" : "a coefficient") + " is missing in front of " + shown(word));
         if (*p == ',') return fail(part, "several labels in one row: " + shown(word));
-        if (*word == '\n') return fail(part, "a coefficient is missing");
+        if (is_end(*word)) return fail(part, "a coefficient is missing");
         return fail(part, shown(word) + " is no finite number");
     }
     static const char* fail(Part& part, std::string what) {

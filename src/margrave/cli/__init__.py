@@ -12,7 +12,7 @@ def main() -> None:
     """Run ``margrave``."""
     from margrave.cli.commands import app
 
-    arguments = with_weights(sys.argv[1:])
+    arguments = with_weights(sys.argv[1:]) or ["--help"]
     sys.exit(
         run(lambda: app(args=arguments, prog_name="margrave", standalone_mode=False), "margrave")
     )

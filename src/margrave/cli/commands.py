@@ -20,7 +20,6 @@ from margrave.io.files import replacing
 
 app = typer.Typer(
     add_completion=False,
-    no_args_is_help=True,
     invoke_without_command=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

@@ -6,6 +6,7 @@ prediction.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from typing import Any
 
@@ -112,6 +113,7 @@ class _Fitted:
         scheme = getattr(model, "_scheme", "binary")
         _expect(scheme in ("binary", "ovo", "ovr", "crammer_singer", "softmax"), "the scheme")
         _expect(scheme != "binary" or k == 2, "the scheme")
+        _expect(scheme not in ("ovo", "ovr") or k > 2, "the scheme")
         problems = {"binary": 1, "ovo": k * (k - 1) // 2}.get(scheme, k)
         _expect(len(model.intercept_) == problems, "intercept_")
         if hasattr(model, "dual_coef_"):
@@ -125,13 +127,9 @@ class _Fitted:
         row: Any = sparse.csr_matrix((1, self.d))
         if self.model._kernel.is_precomputed or self.d < 1000:
             row = np.zeros((1, self.d))
-        names = self.model.__dict__.pop("feature_names_in_", None)  # the row has no names
-        try:
-            found = self.model.predict(row)
-        finally:
-            if names is not None:
-                self.model.feature_names_in_ = names
-        _expect(np.shape(found) == (1,), "a prediction")
+        nameless = copy.copy(self.model)  # as the row is
+        vars(nameless).pop("feature_names_in_", None)
+        _expect(np.shape(nameless.predict(row)) == (1,), "a prediction")
 
 
 def _expect(holds: bool, what: str) -> None:

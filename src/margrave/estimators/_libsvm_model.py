@@ -99,10 +99,13 @@ def _from_svm(text: SvmText) -> Any:
     listed, otherwise = _TYPES[text.svm_type]
     cls = estimators().get(listed, otherwise)
     model = cls(kernel=name, gamma=text.gamma, degree=text.degree, coef0=text.coef0)
-    coef, order = text.coef.T, np.arange(len(text.coef))
-    intercepts, counts = -text.rho, np.array([len(text.coef)], dtype=np.int32)
+    coef, rho, order = text.coef, text.rho, np.arange(len(text.coef))
+    counts, sign = np.array([len(order)]), 1.0
     if text.label is not None and text.nr_sv is not None:
-        coef, order, intercepts, counts = _sorted_pairs(model, text.label, text.nr_sv, text)
+        _store_classes(model, text.label, "binary" if len(text.label) == 2 else "ovo")
+        given = np.argsort(text.label)
+        coef, order, counts, rho = _rearranged(coef, text.nr_sv, rho, given)
+        sign = -1.0 if len(given) == 2 else 1.0  # a positive score speaks for the second class
     X, support = text.X[order], np.arange(len(order))
     width, n_rows = max(1, X.shape[1]), max(1, len(order))
     X.resize(len(order), width)
@@ -112,36 +115,34 @@ def _from_svm(text: SvmText) -> Any:
             raise ValueError("support vectors of a precomputed kernel need 0:number of the row")
         X, support = np.empty((0, 0)), serials.astype(np.intp) - 1
         width = n_rows = max(1, int(serials.max(initial=1)))
-    _store(model, kernel, intercepts, width)
+    _store(model, kernel, -sign * rho, width)
     model.support_, model._support_vectors, model._n_rows = support, X, n_rows
-    model.dual_coef_, model.n_support_ = np.ascontiguousarray(coef), counts
+    model.dual_coef_ = np.ascontiguousarray(sign * coef.T)
+    model.n_support_ = counts.astype(np.int32)
     return model
 
 
-def _sorted_pairs(model: Any, label: Any, nr_sv: Any, text: SvmText) -> tuple[Any, Any, Any, Any]:
-    """Coefficients, order of the support vectors, intercepts and counts for sorted classes."""
-    k, given = len(label), np.argsort(label)  # given[a]: place in the file of the sorted class a
-    _store_classes(model, label, "binary" if k == 2 else "ovo")
-    ends = np.cumsum(nr_sv)
-    blocks = [np.arange(ends[i] - nr_sv[i], ends[i]) for i in given]
-    order, counts = np.concatenate(blocks), nr_sv[given].astype(np.int32)
-    if k == 2:  # a positive score speaks for the second class
-        sign = -1.0 if given[0] == 0 else 1.0
-        return sign * text.coef[order].T, order, -sign * text.rho, counts
-    place = {pair: p for p, pair in enumerate(combinations(range(k), 2))}
-    coef, intercepts = np.zeros((k - 1, len(order))), []
+def _rearranged(coef: Any, counts: Any, rho: Any, given: Any) -> tuple[Any, Any, Any, Any]:
+    """Coefficients, places of the points, counts and rho for the classes in another order.
+
+    `given` tells which class of now comes first, second, and so on. A pair that turns around
+    changes its sign.
+    """
+    k, ends = len(given), np.cumsum(counts)
+    blocks = [np.arange(ends[i] - counts[i], ends[i]) for i in given]
+    places, counts = np.concatenate(blocks), counts[given]
     starts = np.concatenate([[0], np.cumsum(counts)])
-    for a, b in combinations(range(k), 2):
+    number = {pair: p for p, pair in enumerate(combinations(range(k), 2))}
+    turned, thresholds = np.zeros((len(places), k - 1)), []
+    for a, b in number:
         i, j = given[a], given[b]
         sign = 1.0 if i < j else -1.0
+        thresholds.append(sign * rho[number[min(i, j), max(i, j)]])
         for own, other, mine, theirs in ((a, b, i, j), (b, a, j, i)):
-            # coefficients against the other class are in the row of its number without one's own
-            to = slice(starts[own], starts[own + 1])
-            coef[other - int(other > own), to] = (
-                sign * text.coef[blocks[own], theirs - int(theirs > mine)]
-            )
-        intercepts.append(-sign * text.rho[place[min(i, j), max(i, j)]])
-    return coef, order, np.array(intercepts), counts
+            # the column for another class is its number, not counting one's own
+            to, column = slice(starts[own], starts[own + 1]), other - int(other > own)
+            turned[to, column] = sign * coef[blocks[own], theirs - int(theirs > mine)]
+    return turned, places, counts, np.array(thresholds)
 
 
 def _from_linear(text: LinearText) -> Any:
@@ -186,7 +187,9 @@ def _store_classes(model: Any, label: Any, scheme: str) -> None:
     model.classes_ = np.sort(label).astype(np.float64)
     model.class_weight_ = np.ones(len(label))
     model._scheme = scheme
-    model._tie_order = np.argsort(label).argsort()  # of the file: sorted number of its classes
+    # of equals LIBSVM takes the first label of its file, but the second of two
+    order = np.argsort(label).argsort()
+    model._tie_order = order if len(label) > 2 else order[::-1].copy()
 
 
 def _store(model: Any, kernel: Kernel, intercepts: Any, d: int) -> None:
@@ -235,19 +238,22 @@ def _to_svm(model: Any) -> SvmText:
         raise ValueError(f"LIBSVM has no model like {type(model).__name__}; use save")
     label = _whole_labels(model) if hasattr(model, "classes_") else None
     k = 2 if label is None else len(label)
-    # for two classes LIBSVM's positive side is the first one, ours the second
-    sign = -1.0 if label is not None and k == 2 else 1.0
     if model._weights is not None:
         X, coef, counts = _weights_as_points(model._weights, k)
-    elif kernel.is_precomputed:
-        X, coef, counts = model.support_[:, None] + 1.0, model._dual.T, model.n_support_
     else:
-        X, coef, counts = model.support_vectors_, model._dual.T, model.n_support_
+        X = model.support_[:, None] + 1.0 if kernel.is_precomputed else model.support_vectors_
+        coef, counts = model._dual.T, model.n_support_
+    rho = -model.intercept_
+    if label is not None:
+        # for two classes LIBSVM's positive side is the first one, ours the second
+        sign, given = -1.0 if k == 2 else 1.0, _label_order(model)
+        coef, places, counts, rho = _rearranged(sign * coef, counts, sign * rho, given)
+        X, label = X[places], label[given]
     return SvmText(
         svm_type,
         names[kernel.name],
-        -sign * model.intercept_,
-        sign * coef,
+        rho,
+        coef,
         X,
         kernel.gamma,
         kernel.degree,
@@ -255,6 +261,14 @@ def _to_svm(model: Any) -> SvmText:
         label,
         counts if label is not None else None,
     )
+
+
+def _label_order(model: Any) -> Any:
+    """The classes in the order in which a file has to name them, for ties to end as here."""
+    order, k = model._tie_order, len(model.classes_)
+    if order is None:
+        return np.arange(k)
+    return order if k > 2 else order[::-1]
 
 
 def _weights_as_points(weights: Any, k: int) -> tuple[Any, Any, Any]:
@@ -280,14 +294,18 @@ def _to_linear(model: Any) -> LinearText:
     elif scheme is None:
         kind = "L2R_L1LOSS_SVR_DUAL"
     else:
-        label = _whole_labels(model)
+        given = _label_order(model)
+        label = _whole_labels(model)[given]
         kind = {"crammer_singer": "MCSVM_CS"}.get(scheme, "L2R_L1LOSS_SVC_DUAL")
         if isinstance(model, KernelLogisticRegression):
             kind = "L2R_LR"
         if scheme == "binary":
-            weights, b = -weights, -b
-        elif len(label) == 2 and kind != "MCSVM_CS":  # of two scores the difference decides
-            weights, b = weights[:1] - weights[1:], b[:1] - b[1:]
+            sign = -1.0 if given[0] == 0 else 1.0
+            weights, b = sign * weights, sign * b
+        else:
+            weights, b = weights[given], b[given]
+            if len(label) == 2 and kind != "MCSVM_CS":  # of two scores the difference decides
+                weights, b = weights[:1] - weights[1:], b[:1] - b[1:]
     bias = 1.0 if np.any(b) else -1.0
     table = np.vstack([weights.T, b]) if bias > 0 else weights.T
     return LinearText(kind, np.ascontiguousarray(table), weights.shape[1], bias, label, rho)
