@@ -319,15 +319,15 @@ def evaluate(
 
 
 def confusion(y: Any, predicted: Any, most: int = 20) -> Any:
-    """Table of the labels (down) and the predictions (across); of many classes per class."""
+    """Table of the labels and what they were predicted as; of many classes per class."""
     from sklearn import metrics
 
     names = np.unique(np.concatenate([y, predicted]))
     texts = text_of(names).decode().splitlines()
     if len(names) > most:
         return metrics.classification_report(y, predicted, zero_division=0)
-    table = RichTable(title="labels down, predictions across")
-    table.add_column("")
+    table = RichTable()
+    table.add_column("label, predicted as")
     for name in texts:
         table.add_column(name, justify="right")
     for name, row in zip(texts, metrics.confusion_matrix(y, predicted, labels=names), strict=True):
