@@ -159,7 +159,7 @@ def change_description(draw, description):
     for key in path[:-1]:
         at = at[key]
     if draw(st.booleans()):
-        at[path[-1]] = draw(VALUES)
+        at[path[-1]] = copy.deepcopy(draw(VALUES))
     else:
         other = description
         for key in draw(st.sampled_from(paths)):
