@@ -86,8 +86,10 @@ def good(outcome):
     return out
 
 
-@pytest.mark.parametrize("form", FORMATS)
-@pytest.mark.parametrize("scale", ["none", "standard", "minmax"])
+@pytest.mark.parametrize(
+    ("form", "scale"),
+    [*((form, "standard") for form in FORMATS), ("csv", "none"), ("csv", "minmax")],
+)
 def test_train_and_predict_in_every_format(run, tmp_path, form, scale):
     X, y = numbers()
     data = write(tmp_path, form, X, y)
@@ -517,6 +519,30 @@ def test_ctrl_c_keeps_the_model(tmp_path):
     model = margrave.load(tmp_path / "model")
     assert not model.converged_ and model.gap_ >= 0.0
     assert sorted(os.listdir(tmp_path)) == ["data", "model"]
+
+
+@pytest.mark.parametrize("engine", ["mpi", "dask"])
+def test_engines(tmp_path, engine):
+    """Ranks of MPI write one model; Dask starts workers of its own."""
+    pytest.importorskip("mpi4py" if engine == "mpi" else "distributed")
+    X, y = numbers()
+    X = X / [1, 10, 100, 1000]
+    save_libsvm(tmp_path / "data", X, y)
+    words = [program("margrave"), "train", "data", "-o", "model", "--solver", "pbm"]
+    ranks = [program("mpiexec"), "-n", "2"] if engine == "mpi" else []
+    done = subprocess.run(
+        [*ranks, *words, "--engine", engine],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("wrote model") == 1
+    model = margrave.load(tmp_path / "model")
+    assert model.converged_ and model.solver_ == "pbm" and model.engine is None
+    assert model.certify(X, y) <= 1e-3
 
 
 def test_whoever_reads_may_go(tmp_path):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import numpy as np
@@ -181,7 +183,8 @@ def train(
         for name, value in machines.figures(machine, table.y, predicted).items():
             show(f"{name} ({folds} folds): {value:.6g}")
         return 0
-    done = machines.train(machine, scaler, table.X, table.y)
+    with local_dask(machine):
+        done = machines.train(machine, scaler, table.X, table.y)
     if leads:
         machines.write(done.model, path, format, table.notes)
         if not quiet or done.interrupted:
@@ -198,6 +201,21 @@ def is_leader(engine: str | None) -> bool:
     except ImportError:
         raise ValueError("--engine mpi needs mpi4py: pip install 'margrave[mpi]'") from None
     return bool(MPI.COMM_WORLD.rank == 0)
+
+
+@contextmanager
+def local_dask(machine: Any) -> Iterator[None]:
+    """Start a Dask cluster on this machine for ``--engine dask``; an address has one already."""
+    if machine.engine != "dask":
+        yield
+        return
+    try:
+        import distributed
+    except ImportError:
+        raise ValueError("--engine dask needs Dask: pip install 'margrave[dask]'") from None
+    with distributed.Client(host="127.0.0.1", dashboard_address=None) as client:
+        machine.set_params(engine=client)
+        yield
 
 
 def load(data: str, machine: Any, label: str | None) -> Any:

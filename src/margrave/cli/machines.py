@@ -131,7 +131,7 @@ def train(machine: Any, scaler: Any, X: Any, y: Any) -> Trained:
             raise
         interrupted = True
     seconds = time.perf_counter() - begin
-    machine.set_params(verbose=0)  # the bar was for this training
+    machine.set_params(verbose=0, engine=None)  # bar and workers were for this training
     return Trained(behind(scaler, machine), machine, seconds, interrupted)
 
 
