@@ -10,7 +10,8 @@ from margrave.cli.console import run
 
 def main() -> None:
     """Run ``margrave``."""
-    from margrave.cli.commands import app
+    from margrave.cli import train, use  # noqa: F401  (their commands)
+    from margrave.cli.app import app
 
     arguments = with_weights(sys.argv[1:]) or ["--help"]
     sys.exit(

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from margrave.cli import machines
-from margrave.cli.commands import kernel_values, megabytes, rows_for
 from margrave.cli.console import INTERRUPTED, run, say, show
 from margrave.cli.data import name_of, read_table, text_of
+from margrave.cli.train import megabytes
+from margrave.cli.use import kernel_values, rows_for
 from margrave.estimators import save_libsvm_model
 from margrave.io.files import replacing
 

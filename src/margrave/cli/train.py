@@ -1,90 +1,44 @@
-"""The commands of ``margrave``; each is a few calls of what a Python program would call."""
+"""Commands that train: ``train``, ``tune``, ``bench``, ``demo``."""
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
-import numpy as np
 import typer
-from rich.table import Table as RichTable
 from sklearn.base import is_classifier
 
-from margrave import __version__
 from margrave.cli import machines
+from margrave.cli.app import app
 from margrave.cli.console import INTERRUPTED, say, show
-from margrave.cli.data import read_table, text_of
-from margrave.io.files import replacing
-
-app = typer.Typer(
-    add_completion=False,
-    invoke_without_command=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
+from margrave.cli.data import read_table
+from margrave.cli.options import (
+    Coef0,
+    Data,
+    Degree,
+    Engine,
+    Epsilon,
+    Estimator,
+    Gamma,
+    Jobs,
+    KernelName,
+    Label,
+    Memory,
+    Nu,
+    Output,
+    Price,
+    Probability,
+    Quiet,
+    Scale,
+    Set,
+    Shrinking,
+    Solver,
+    Tol,
+    Weight,
 )
-
-Data = Annotated[
-    str, typer.Argument(metavar="DATA", help="LIBSVM text (.gz .bz2 .xz), CSV, Parquet, .npy, .npz")
-]
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="model file")]
-Label = Annotated[
-    str | None, typer.Option("--label", help="column of the labels, by name or position")
-]
-Output = Annotated[str | None, typer.Option("-o", "--output", help="file to write")]
-Estimator = Annotated[
-    str,
-    typer.Option(
-        "-s",
-        "--estimator",
-        help="0 SVC, 1 NuSVC, 2 OneClassSVM, 3 SVR, 4 NuSVR, or any estimator by name",
-    ),
-]
-KernelName = Annotated[
-    str | None,
-    typer.Option(
-        "-t",
-        "--kernel",
-        help="0 linear, 1 poly, 2 rbf, 3 sigmoid, 4 precomputed, or any kernel by name",
-    ),
-]
-Price = Annotated[float | None, typer.Option("-c", "--C", help="price of errors")]
-Gamma = Annotated[str | None, typer.Option("-g", "--gamma", help="number, scale or auto")]
-Degree = Annotated[int | None, typer.Option("-d", "--degree", help="degree of poly")]
-Coef0 = Annotated[float | None, typer.Option("-r", "--coef0", help="constant of poly, sigmoid")]
-Nu = Annotated[float | None, typer.Option("-n", "--nu", help="nu of NuSVC, OneClassSVM, NuSVR")]
-Epsilon = Annotated[float | None, typer.Option("-p", "--epsilon", help="tube of SVR")]
-Tol = Annotated[float | None, typer.Option("-e", "--tol", help="relative duality gap to reach")]
-Memory = Annotated[
-    str | None, typer.Option("-m", "--memory", help="memory for caches: MB, or like 4GiB")
-]
-Shrinking = Annotated[
-    int | None, typer.Option("-h", hidden=True, help="LIBSVM's shrinking; not needed")
-]
-Probability = Annotated[int, typer.Option("-b", hidden=True, help="LIBSVM's probabilities")]
-Weight = Annotated[
-    list[str] | None,
-    typer.Option("--weight", help="LABEL=W: factor of C for a class; also -wLABEL W"),
-]
-Scale = Annotated[str, typer.Option("--scale", help="minmax, standard or none; kept in the model")]
-Set = Annotated[list[str] | None, typer.Option("--set", help="NAME=VALUE: any other parameter")]
-Solver = Annotated[str | None, typer.Option("--solver", help="strategy; auto chooses")]
-Engine = Annotated[str | None, typer.Option("--engine", help="threads, dask, dask://..., mpi")]
-Jobs = Annotated[int | None, typer.Option("-j", "--jobs", help="threads; all cores by default")]
-Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="no progress bar, no summary")]
-
-
-@app.callback()
-def options(
-    version: Annotated[bool, typer.Option("--version", help="tell the version")] = False,
-) -> None:
-    """Kernel and margin machines that scale, each fit with its certificate."""
-    if version:
-        show(__version__)
-        raise typer.Exit()
+from margrave.cli.use import kernel_values
 
 
 def machine_from(
@@ -230,16 +184,6 @@ def load(data: str, machine: Any, label: str | None) -> Any:
     return table
 
 
-def kernel_values(data: str, table: Any) -> Any:
-    """Kernel values of LIBSVM's form ``label 0:number 1:value 2:value``, or as they are."""
-    X = table.X.toarray() if hasattr(table.X, "toarray") else table.X
-    if table.notes.get("zero_based"):
-        return np.ascontiguousarray(X[:, 1:])
-    if "zero_based" in table.notes:
-        raise ValueError(f"{data}: a precomputed kernel needs 0:number in front of every row")
-    return X
-
-
 def summary(done: Any, rows: int, path: str) -> str:
     """One line about a trained model."""
     machine = done.machine
@@ -249,108 +193,6 @@ def summary(done: Any, rows: int, path: str) -> str:
         f" {state}duality gap {machine.gap_:.2g} ({machine.certificate_}), {done.seconds:.2f} s;"
         f" wrote {path}"
     )
-
-
-@app.command()
-def predict(
-    model: Model,
-    data: Data,
-    output: Output = None,
-    scores: Annotated[bool, typer.Option("--scores", help="decision values, not labels")] = False,
-    probabilities: Annotated[
-        bool, typer.Option("--probabilities", help="where the model has them")
-    ] = False,
-    label: Label = None,
-    quiet: Quiet = False,
-) -> int:
-    """Predict the rows of DATA, one line each."""
-    if output is not None:
-        machines.check_output(output)
-    found, table = rows_for(model, data, label)
-    method = "predict_proba" if probabilities else "decision_function" if scores else "predict"
-    if not hasattr(found, method):
-        raise ValueError(f"{model}: {type(machines.machine_of(found)).__name__} has no {method}")
-    predicted = np.asarray(getattr(found, method)(table.X))
-    if output is None:
-        sys.stdout.buffer.write(text_of(predicted))
-        sys.stdout.buffer.flush()
-        return 0
-    with replacing(output) as file:
-        file.write(text_of(predicted))
-    if not quiet:
-        say(f"wrote {len(predicted):,} predictions to {output}")
-    return 0
-
-
-def rows_for(model: str, data: str, label: str | None = None) -> tuple[Any, Any]:
-    """A model, and rows that fit it."""
-    found, notes, _ = machines.read(model)
-    machine = machines.machine_of(found)
-    precomputed = machine.kernel == "precomputed"
-    libsvm = notes.get("zero_based") is not None and machine.certificate_ == "none"
-    if precomputed or libsvm:  # the width is the file's business
-        table = read_table(data, label, None, {} if precomputed else notes)
-        if precomputed:
-            table.X = kernel_values(data, table)
-        if libsvm and table.X.shape[1] != machine.n_features_in_:
-            found, table.X = fit_width(model, found, table.X)
-        return found, table
-    return found, read_table(data, label, machine, notes)
-
-
-def fit_width(path: str, model: Any, X: Any) -> tuple[Any, Any]:
-    """Rows and a model of LIBSVM, which does not know its number of features, of equal width."""
-    from scipy import sparse
-
-    from margrave.estimators import load_libsvm_model
-
-    if X.shape[1] > model.n_features_in_:
-        return load_libsvm_model(path, n_features=X.shape[1]), X
-    wide = sparse.csr_matrix(X)
-    wide.resize(X.shape[0], model.n_features_in_)
-    return model, wide if sparse.issparse(X) else wide.toarray()
-
-
-@app.command()
-def evaluate(
-    model: Model,
-    data: Data,
-    label: Label = None,
-    as_json: Annotated[bool, typer.Option("--json", help="figures as JSON")] = False,
-) -> int:
-    """Compare the predictions for DATA with its labels."""
-    found, table = rows_for(model, data, label)
-    machine = machines.machine_of(found)
-    if table.y is None:
-        raise ValueError(f"{data}: there are no labels to compare with")
-    y = machines.in_terms(machine, table.y)
-    predicted = found.predict(table.X)
-    worth = {"rows": float(len(y)), **machines.figures(machine, y, predicted)}
-    if as_json:
-        show(json.dumps(worth))
-        return 0
-    for name, value in worth.items():
-        show(f"{name}: {value:.6g}")
-    if is_classifier(machine):
-        show(confusion(y, predicted))
-    return 0
-
-
-def confusion(y: Any, predicted: Any, most: int = 20) -> Any:
-    """Table of the labels and what they were predicted as; of many classes per class."""
-    from sklearn import metrics
-
-    names = np.unique(np.concatenate([y, predicted]))
-    texts = text_of(names).decode().splitlines()
-    if len(names) > most:
-        return metrics.classification_report(y, predicted, zero_division=0)
-    table = RichTable()
-    table.add_column("label, predicted as")
-    for name in texts:
-        table.add_column(name, justify="right")
-    for name, row in zip(texts, metrics.confusion_matrix(y, predicted, labels=names), strict=True):
-        table.add_row(name, *(f"{count:,}" for count in row))
-    return table
 
 
 @app.command()
@@ -425,49 +267,6 @@ def grid_of(grid: list[str] | None, machine: Any) -> dict[str, list[Any]]:
             raise ValueError(f"{type(machine).__name__} has no parameter {name!r}")
         found[name] = [machines.word_or_number(value) for value in listed.split(",")]
     return found
-
-
-@app.command()
-def info(
-    model: Model,
-    as_json: Annotated[bool, typer.Option("--json", help="as JSON")] = False,
-) -> int:
-    """Tell what a model file holds."""
-    found, notes, kind = machines.read(model)
-    machine = machines.machine_of(found)
-    facts: dict[str, Any] = {
-        "file": f"{kind} model file",
-        "estimator": type(machine).__name__,
-        "kernel": machine._kernel.name,
-        "features": machine.n_features_in_,
-        "support vectors": len(machine.support_),
-        "duality gap": machine.gap_,
-        "certificate": machine.certificate_,
-        "converged": machine.converged_,
-        "objective": machine.objective_,
-        "solver": machine.solver_,
-    }
-    if hasattr(machine, "classes_"):
-        facts["classes"] = text_of(machine.classes_).decode().split("\n")[:-1]
-    if found is not machine:
-        facts["scaler"] = type(found.steps[0][1]).__name__
-    defaults = type(machine)().get_params(deep=False)
-    facts["parameters"] = {
-        name: repr(value)
-        for name, value in machine.get_params(deep=False).items()
-        if repr(value) != repr(defaults[name])
-    }
-    facts["data"] = {name: value for name, value in notes.items() if name != "names"}
-    if as_json:
-        show(json.dumps(facts, default=str))
-        return 0
-    for name, value in facts.items():
-        if isinstance(value, dict):
-            value = ", ".join(f"{key}={entry}" for key, entry in value.items()) or "-"
-        elif isinstance(value, list):
-            value = ", ".join(value[:20]) + (", ..." if len(value) > 20 else "")
-        show(f"{name}: {value:.6g}" if isinstance(value, float) else f"{name}: {value}")
-    return 0
 
 
 @app.command()
