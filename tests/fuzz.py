@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 import warnings
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -121,6 +122,7 @@ def models():
         ]
 
 
+@cache
 def described():
     found = []
     for model in models():
@@ -129,7 +131,6 @@ def described():
     return found
 
 
-BASES = described()
 VALUES = st.one_of(
     st.none(),
     st.booleans(),
@@ -190,7 +191,7 @@ def change_arrays(draw, arrays):
 @given(st.data())
 def check_model_file(data):
     path = FOLDER / "forged"
-    description, arrays = copy.deepcopy(data.draw(st.sampled_from(BASES)))
+    description, arrays = copy.deepcopy(data.draw(st.sampled_from(described())))
     for _ in range(data.draw(st.integers(1, 2))):
         if data.draw(st.booleans()):
             change_description(data.draw, description)

@@ -206,6 +206,7 @@ BAD_FILES = {
     "nan.txt": (b"1 1:1\n-1 1:nan\n", "nan.txt:2: the value 'nan' of index 1"),
     "nan.csv": (b"a,label\n1,1\nnan,2\n", "nan.csv:3: a: 'nan' is no finite number"),
     "word.csv": (b"a,label\n1,1\n\nred,2\n", "word.csv:4: a: 'red' is no finite number"),
+    "mark.csv": (b"a,label\n1,1\n1_0,2\n", "mark.csv:3: a: '1_0' is no finite number"),
     "cell.csv": (b"a,label\n1,1\n,2\n", "cell.csv:3: a: a cell is empty"),
     "nolabel.csv": (b"a,label\n1,1\n2,\n", "nolabel.csv:3: label: the label is missing"),
     "nolabel.txt": (b"1 1:1\n2:1\n", "nolabel.txt:2: the label is missing"),

@@ -224,6 +224,13 @@ def test_cut_short_or_too_long(path):
         margrave.load(path)
 
 
+def test_a_name_that_asks_for_compression(path, tmp_path):
+    model = margrave.load(path)
+    model.save(tmp_path / "model.gz")
+    assert (tmp_path / "model.gz").read_bytes()[:2] == b"\x1f\x8b"
+    assert margrave.load(tmp_path / "model.gz").gap_ == model.gap_
+
+
 def test_a_later_version_is_said_to_be_one(path, monkeypatch):
     description, arrays = model_file.read_model(path)
     monkeypatch.setattr(model_file, "VERSION", 7)

@@ -11,11 +11,12 @@ from typing import Any
 from rich.console import Console
 
 INTERRUPTED = 130  # as shells say it of Ctrl-C
+MESSAGES = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def say(text: str) -> None:
     """Tell something on the side: the standard output is for results."""
-    Console(stderr=True, highlight=False, soft_wrap=True).print(text, markup=False)
+    MESSAGES.print(text, markup=False)
 
 
 def show(thing: Any) -> None:

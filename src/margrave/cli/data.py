@@ -133,7 +133,7 @@ class _Column:
     def numbers(self, path: str, name: str) -> NDArray[np.float64]:
         try:
             found = np.array([float(cell) for cell in self.cells])
-            if np.isfinite(found).all():
+            if np.isfinite(found).all() and not any("_" in cell for cell in self.cells):
                 return found
         except ValueError:
             pass
@@ -153,7 +153,7 @@ class _Column:
 
 def _number(cell: str) -> float | None:
     try:
-        return float(cell)
+        return None if "_" in cell else float(cell)  # Python's 1_000 is no number elsewhere
     except ValueError:
         return None
 

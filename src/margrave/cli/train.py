@@ -12,7 +12,7 @@ from sklearn.base import is_classifier
 
 from margrave.cli import machines
 from margrave.cli.app import app
-from margrave.cli.console import INTERRUPTED, say, show
+from margrave.cli.console import INTERRUPTED, MESSAGES, say, show
 from margrave.cli.data import read_table
 from margrave.cli.options import (
     Coef0,
@@ -113,6 +113,7 @@ def train(
     certificate too. Ctrl-C writes the model reached so far.
     """
     leads = is_leader(engine)
+    MESSAGES.quiet = not leads
     rest: dict[str, Any] = {
         "C": C,
         "degree": degree,

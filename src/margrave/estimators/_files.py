@@ -99,7 +99,8 @@ def load_with_notes(path: PathLike) -> tuple[Any, dict[str, Any]]:
             raise ValueError("it holds no estimator")
         check_fitted(model)
     except (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError) as error:
-        raise ValueError(f"{os.fspath(path)}: the model file is damaged: {error}") from None
+        what = str(error) if isinstance(error, ValueError) else repr(error)
+        raise ValueError(f"{os.fspath(path)}: the model file is damaged: {what}") from None
     return model, notes
 
 

@@ -36,7 +36,7 @@ def load_libsvm_model(path: PathLike, *, n_features: int | None = None) -> Any:
     """Read a model file of LIBSVM or LIBLINEAR as a fitted estimator.
 
     Labels and scores are those of LIBSVM's own tools, to the digits of the file. The file does not
-    tell what the model was trained on: `gap_` is NaN, and so is `objective_`.
+    tell what the model was trained on: `certificate_` is "none", `gap_` and `objective_` are NaN.
 
     Parameters
     ----------

@@ -83,8 +83,7 @@ def read_libsvm_model(path: PathLike) -> SvmText | LinearText:
 
 def is_libsvm_model(path: PathLike) -> bool:
     """Whether a file begins like a model of LIBSVM or LIBLINEAR."""
-    with open(path, "rb") as file:
-        return file.read(12).startswith((b"svm_type ", b"solver_type "))
+    return bytes(read_bytes(path)[:12]).startswith((b"svm_type ", b"solver_type "))
 
 
 class _Header:

@@ -25,7 +25,7 @@ import safetensors
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from margrave.io.files import PathLike, replacing
+from margrave.io.files import PathLike, read_bytes, replacing
 
 VERSION = 1
 _FORMAT = "margrave model"
@@ -74,8 +74,7 @@ def read_model(path: PathLike) -> tuple[Any, Arrays]:
         If the file is no model file, damaged, or of a later version.
     """
     name = os.fspath(path)
-    with open(path, "rb") as file:
-        content = file.read()
+    content = bytes(read_bytes(path))
     metadata, length = _metadata(name, content)
     version = metadata.get("version", "")
     if not (isinstance(version, str) and version.isdecimal() and len(version) < 10):
@@ -101,8 +100,7 @@ def read_model(path: PathLike) -> tuple[Any, Arrays]:
 
 def is_model(path: PathLike) -> bool:
     """Whether a file begins like a model file."""
-    with open(path, "rb") as file:
-        begin = file.read(9)
+    begin = bytes(read_bytes(path)[:9])
     return len(begin) == 9 and begin[8:] == b"{" and begin[4:8] == b"\0\0\0\0"
 
 
