@@ -409,6 +409,16 @@ def test_tune(run, tmp_path, monkeypatch):
     out = good(run("tune", data, *grid, "-o", "model", "-q"))
     model = margrave.load("model")
     assert out.startswith("best: C=") and str(model.steps[-1][1].C) in out
+
+    class Stopped(GridSearchCV):
+        def fit(self, X, y):
+            self.best_params_, self.best_score_ = {"C": 10.0, "gamma": "scale"}, 0.5
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(margrave, "Tuner", Stopped)
+    code, out, _ = run("tune", data, *grid, "-o", "stopped", "-q")
+    assert (code, out) == (130, "best so far: C=10.0, gamma=scale; score 0.5\n")
+    assert not (tmp_path / "stopped").exists()
     code, _, err = run("tune", data, "--grid", "colour=1", "-o", "model")
     assert code == 2 and "SVC has no parameter 'colour'" in err
 

@@ -234,19 +234,28 @@ def tune(
     X = table.X if scaler is None else scaler.fit_transform(table.X)
     begin = time.perf_counter()
     search = tuner(machine, values, cv=folds, scoring=scoring, refit=True)
-    if not quiet and "verbose" in search.get_params(deep=False):
-        search.set_params(verbose=1)
-    search.fit(X, table.y)
-    best = search.best_estimator_
-    machines.write(machines.behind(scaler, best), path, format, table.notes)
-    words = ", ".join(f"{name}={value:g}" for name, value in search.best_params_.items())
-    show(f"best: {words}; score {search.best_score_:.6g}")
+    wanted = {"verbose": 0 if quiet else 1, "n_jobs": jobs}
+    known = search.get_params(deep=False)
+    search.set_params(**{name: value for name, value in wanted.items() if name in known})
+    try:
+        search.fit(X, table.y)
+    except KeyboardInterrupt:
+        if hasattr(search, "best_params_"):
+            show(f"best so far: {best_of(search)}")
+        raise
+    model = machines.behind(scaler, search.best_estimator_)
+    machines.write(model, path, format, table.notes)
+    show(f"best: {best_of(search)}")
     if not quiet:
-        say(
-            f"{len(search.cv_results_['params'])} settings, {folds} folds,"
-            f" {time.perf_counter() - begin:.1f} s; wrote {path}"
-        )
+        count, seconds = len(search.cv_results_["params"]), time.perf_counter() - begin
+        say(f"{count} settings, {folds} folds, {seconds:.1f} s; wrote {path}")
     return 0
+
+
+def best_of(search: Any) -> str:
+    """The best setting that was found, and its score."""
+    words = [f"{name}={value}" for name, value in search.best_params_.items()]
+    return f"{', '.join(words)}; score {search.best_score_:.6g}"
 
 
 def grid_of(grid: list[str] | None, machine: Any) -> dict[str, list[Any]]:
