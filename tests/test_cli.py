@@ -316,16 +316,13 @@ def test_a_full_disk(run, tmp_path):
     assert code == 2 and "/dev/full: No space left" in err
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_no_permission(run, tmp_path):
-    X, y = numbers()
-    (data,) = write(tmp_path, "libsvm", X, y)
-    (tmp_path / "closed").mkdir(mode=0o500)
-    code, _, err = run("train", data, "-o", "closed/model", "-q")
-    assert code == 2 and "closed/model: Permission denied" in err
-    os.chmod(data, 0)
-    code, _, err = run("train", data, "-o", "model", "-q")
-    assert code == 2 and "data.txt: Permission denied" in err
+def test_no_permission(run, closed_folder):
+    data, secret = closed_folder / "data", closed_folder / "secret"
+    code, _, err = run("train", data, "-o", closed_folder / "model", "-q")
+    assert code == 2 and f"{closed_folder}/model: Permission denied" in err
+    code, _, err = run("train", secret, "-o", "/dev/null", "-q")
+    assert code == 2 and f"{secret}: Permission denied" in err
+    assert sorted(os.listdir(closed_folder)) == ["data", "secret"]
 
 
 # --- the other commands --------------------------------------------------------------------

@@ -275,12 +275,10 @@ def test_devices_and_folders(tmp_path):
         load_libsvm(tmp_path / "nothing")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_without_permission(tmp_path):
-    tmp_path.chmod(0o500)
+def test_a_folder_without_permission(closed_folder):
     with pytest.raises(PermissionError) as caught:
-        save_libsvm(tmp_path / "data", [[1.0]], [1])
-    assert caught.value.filename == str(tmp_path / "data")
+        save_libsvm(closed_folder / "data", [[1.0]], [1])
+    assert caught.value.filename == str(closed_folder / "data")
 
 
 def test_permissions_of_a_new_and_of_a_replaced_file(tmp_path):

@@ -163,7 +163,7 @@ def check_output(path: str) -> None:
     if not os.path.isdir(folder):
         raise FileNotFoundError(2, "there is no such folder", folder)
     place = path if os.path.exists(path) and not os.path.isfile(path) else folder
-    if not os.access(place, os.W_OK):
+    if not os.access(place, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
         raise PermissionError(13, "Permission denied", path)
 
 
