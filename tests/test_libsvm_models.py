@@ -215,7 +215,7 @@ LINEAR = "solver_type L2R_LR\nnr_class 2\nlabel 1 -1\nnr_feature 2\nbias -1\nw\n
         (GOOD.replace("rbf", "magic"), "model:2: kernel_type is 'magic'"),
         (GOOD.replace("gamma 0.5", "gamma x"), "model:3: gamma needs 1 number"),
         (GOOD.replace("gamma 0.5", "gamma nan"), "model:3: gamma needs 1 number"),
-        (GOOD.replace("gamma 0.5", "gamma -1"), "gamma must be"),
+        (GOOD.replace("gamma 0.5", "gamma -1"), "model: gamma must be"),
         (GOOD.replace("nr_class 2", "nr_class 1"), "model:4: nr_class is 1"),
         (GOOD.replace("nr_class 2", "nr_class 3"), "label needs 3 numbers"),
         (GOOD.replace("nr_class 2", "nr_class 99999999999"), "nr_class is 99999999999"),
@@ -228,7 +228,7 @@ LINEAR = "solver_type L2R_LR\nnr_class 2\nlabel 1 -1\nnr_feature 2\nbias -1\nw\n
         (GOOD.replace("-1 2:0.25", "-1 2:x"), "model:11: the value 'x' of index 2"),
         (GOOD.replace("-1 2:0.25", "2:0.25"), "model:11: the label is missing"),
         (GOOD[: GOOD.index("SV\n1")], "ends before its table"),
-        (GOOD.replace("kernel_type rbf", "kernel_type precomputed"), "0:number of the row"),
+        (GOOD.replace("kernel_type rbf", "kernel_type precomputed"), "model: support vectors of a"),
         (LINEAR.replace("L2R_LR", "L9"), "model:1: solver_type is 'L9'"),
         (LINEAR.replace("-1\n", "", 2), ""),
         (LINEAR + "3\n", "model:4: nr_feature asks for 2 lines of w, there are 3"),
@@ -242,6 +242,15 @@ def test_broken_models_of_libsvm(tmp_path, text, words):
     with pytest.raises(ValueError) as caught:
         margrave.load_libsvm_model(tmp_path / "model")
     assert words in str(caught.value)
+
+
+def test_a_loaded_model_can_be_trained_anew(tmp_path):
+    """Nothing of the file's labels is left."""
+    X, y = rows("four")
+    (tmp_path / "model").write_text(GOOD)
+    model = margrave.load_libsvm_model(tmp_path / "model").set_params(gamma="scale")
+    np.testing.assert_array_equal(model.fit(X, y).predict(X), SVC().fit(X, y).predict(X))
+    assert model.certificate_ == "full"
 
 
 def test_the_good_ones_are_read(tmp_path):

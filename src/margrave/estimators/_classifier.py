@@ -194,7 +194,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
         self.class_weight_ = task.class_weight
         self._store_support(X, task.rows[at], dual, solutions)
         self.n_support_ = counts.astype(np.int32)
-        self._scheme = task.scheme
+        self._scheme, self._tie_order = task.scheme, None
         parts = solutions[0].parts
         if parts is not None:
             intercepts = np.concatenate(

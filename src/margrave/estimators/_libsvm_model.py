@@ -6,6 +6,7 @@ order of its file. Here classes are sorted, so that pairs may have to be turned 
 
 from __future__ import annotations
 
+import os
 from itertools import combinations
 from typing import Any
 
@@ -53,9 +54,12 @@ def load_libsvm_model(path: PathLike, *, n_features: int | None = None) -> Any:
         KernelLogisticRegression.
     """
     found = read_libsvm_model(path)
-    model = _from_svm(found) if isinstance(found, SvmText) else _from_linear(found)
-    if n_features is not None:
-        _widen(model, n_features)
+    try:
+        model = _from_svm(found) if isinstance(found, SvmText) else _from_linear(found)
+        if n_features is not None:
+            _widen(model, n_features)
+    except ValueError as error:
+        raise ValueError(f"{os.fspath(path)}: {error}") from None
     return model
 
 
