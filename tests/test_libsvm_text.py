@@ -4,6 +4,7 @@ import gzip
 import math
 import os
 import random
+import signal
 import subprocess
 import sys
 import textwrap
@@ -293,6 +294,20 @@ def test_permissions_of_a_new_and_of_a_replaced_file(tmp_path):
     save_libsvm(link, [[2.0]], [1])
     assert path.stat().st_mode & 0o777 == 0o640
     assert link.is_symlink() and path.read_text() == "1 1:2\n"
+
+
+def test_ctrl_c_ends_reading(tmp_path):
+    """A signal whose handler raises, as that of Ctrl-C does, a few milliseconds after the start."""
+    line = b"1 " + b" ".join(b"%d:0.123456" % k for k in range(1, 80)) + b"\n"
+    (tmp_path / "large").write_bytes(line * ((64 << 20) // len(line)))
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.005)
+        with pytest.raises(KeyboardInterrupt):
+            load_libsvm(tmp_path / "large", n_jobs=1)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_gzip_of_another_program(tmp_path):
