@@ -134,7 +134,7 @@ class _Fitted:
 
 def _expect(holds: bool, what: str) -> None:
     if not holds:
-        raise ValueError(f"{what} is not as it should be")
+        raise ValueError(f"something is wrong with {what}")
 
 
 def _whole(model: Any, name: str, least: int) -> int:
