@@ -3,11 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test bench papers lint docs clean
+.PHONY: help demo test fuzz bench papers lint docs clean
 
 help:
 	@echo "make demo   set up and train on 100,000 generated rows; table and pictures"
 	@echo "make test   set up and run the tests"
+	@echo "make fuzz   feed broken files to everything that reads files, for three minutes"
 	@echo "make bench  measure against scikit-learn and scikit-learn-intelex (needs MARGRAVE_DATA)"
 	@echo "make papers measure the tables of the papers (needs MARGRAVE_DATA)"
 	@echo "make lint   ruff, mypy and the import contract"
@@ -25,10 +26,13 @@ $(VENV)/installed-%: $(BIN)/python $(SOURCES)
 	@touch $@
 
 demo: $(VENV)/installed-plots
-	$(BIN)/python examples/demo.py
+	$(BIN)/margrave demo
 
 test: $(VENV)/installed-test
 	$(BIN)/python -m pytest
+
+fuzz: $(VENV)/installed-test
+	$(BIN)/python -m tests.fuzz
 
 bench: $(VENV)/installed-bench
 	$(BIN)/python -m benchmarks.run

@@ -156,6 +156,7 @@ NB_MODULE(_core, m) {
             nb::arg("y"), nb::arg("C"), nb::arg("beta"), nb::arg("f"));
     bind_solvers(m);
     bind_linear(m);
+    bind_text(m);
     m.attr("KERNELS") = table(Kernels{});
     m.attr("LOSSES") = table(Losses{});
     m.def("isa_levels", [] {

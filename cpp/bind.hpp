@@ -103,5 +103,6 @@ struct PyLoss {
 
 void bind_solvers(nb::module_& m);
 void bind_linear(nb::module_& m);
+void bind_text(nb::module_& m);
 
 }  // namespace margrave

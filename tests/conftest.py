@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
@@ -47,3 +52,25 @@ def engine_of(request):
         return name
 
     return find
+
+
+@pytest.fixture
+def closed_folder():
+    """A folder that nobody may write, with `data` and a file `secret` that nobody may read.
+
+    Root may do everything, and is somebody else as long as the test lasts.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="margrave_closed"))
+    for name, mode in (("data", 0o444), ("secret", 0o000)):
+        (folder / name).write_text("1 1:1\n-1 1:2\n")
+        (folder / name).chmod(mode)
+    folder.chmod(0o555)
+    me = os.geteuid()
+    if me == 0:
+        os.seteuid(65534)
+    try:
+        yield folder
+    finally:
+        os.seteuid(me)
+        folder.chmod(0o755)
+        shutil.rmtree(folder)

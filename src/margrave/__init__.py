@@ -17,6 +17,9 @@ from margrave.estimators import (
     KernelLogisticRegression,
     ODMClassifier,
     OneClassSVM,
+    load,
+    load_libsvm_model,
+    save_libsvm_model,
 )
 from margrave.rows import RowBlocks
 
@@ -32,4 +35,7 @@ __all__ = [
     "OneClassSVM",
     "RowBlocks",
     "__version__",
+    "load",
+    "load_libsvm_model",
+    "save_libsvm_model",
 ]

@@ -224,6 +224,19 @@ class Joint(_Descent):
     ) -> None: ...
     def set_bias(self, bias: Floats) -> None: ...
 
+class BadText(ValueError): ...
+
+def read_libsvm(
+    text: NDArray[np.uint8],
+    heads: int,
+    zero_based: bool | None,
+    most: int,
+    dtype: str,
+    threads: int,
+) -> dict[str, Any]: ...
+def libsvm_lines(
+    rows: Rows, heads: Floats, first: int, last: int, zero_based: bool, threads: int
+) -> bytes: ...
 def solve_positive(A: Floats, b: Floats) -> Floats | None: ...
 def stochastic_steps(
     rows: LinearRows,

@@ -1,5 +1,7 @@
 """The scikit-learn face of margrave: one file per family, thin."""
 
+from margrave.estimators._files import load
+from margrave.estimators._libsvm_model import load_libsvm_model, save_libsvm_model
 from margrave.estimators.bayesian import BayesianSVC, BayesianSVR
 from margrave.estimators.klr import KernelLogisticRegression
 from margrave.estimators.odm import ODMClassifier
@@ -15,4 +17,7 @@ __all__ = [
     "KernelLogisticRegression",
     "ODMClassifier",
     "OneClassSVM",
+    "load",
+    "load_libsvm_model",
+    "save_libsvm_model",
 ]

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from numbers import Integral, Real
+from os import PathLike
 from typing import Any, ClassVar, ParamSpec, TypeVar
 
 import numpy as np
@@ -474,6 +475,22 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         budget = parse_bytes(self.memory_limit) if self._kernel.is_callable else 1 << 30
         scores: Floats = model.scores(X, threads=thread_count(self.n_jobs), memory=budget)
         return scores
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the fitted model to a file that :func:`margrave.load` reads.
+
+        The file holds numbers and names and no code. It is complete or not there: an error on the
+        way leaves what was there before. `early_` is a model of its own and saved by itself.
+
+        Parameters
+        ----------
+        path : path
+            The file, which is replaced.
+        """
+        check_is_fitted(self)
+        from margrave.estimators._files import save  # knows all estimators
+
+        save(self, path)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

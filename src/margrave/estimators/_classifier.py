@@ -66,6 +66,8 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
     multi_class = "ovr"
     decision_function_shape = "ovr"
     break_ties = False
+    # of a model of LIBSVM: the classes in the order by which it chooses between equals
+    _tie_order: Rows | None = None
 
     def _loss(self) -> Loss:
         """Loss of the binary problems."""
@@ -192,7 +194,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
         self.class_weight_ = task.class_weight
         self._store_support(X, task.rows[at], dual, solutions)
         self.n_support_ = counts.astype(np.int32)
-        self._scheme = task.scheme
+        self._scheme, self._tie_order = task.scheme, None
         parts = solutions[0].parts
         if parts is not None:
             intercepts = np.concatenate(
@@ -356,10 +358,19 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
             return self.classes_[np.argmax(self.decision_function(X), axis=1)]
         decisions = self._decisions(X)
         if self._scheme == "binary":
-            return self.classes_[(decisions[:, 0] >= 0).astype(np.intp)]
+            undecided = self._tie_order is None or self._tie_order[0] == 1
+            second = decisions[:, 0] >= 0 if undecided else decisions[:, 0] > 0
+            return self.classes_[second.astype(np.intp)]
         if self._scheme == "ovo":
             decisions, _ = _count_votes(decisions, len(self.classes_), strict=True)
-        return self.classes_[np.argmax(decisions, axis=1)]
+        return self.classes_[self._best(decisions)]
+
+    def _best(self, scores: Floats) -> Rows:
+        """Class of the largest score in each row; of equals the first, or by `_tie_order`."""
+        if self._tie_order is not None:
+            scores = scores[:, self._tie_order]
+        best: Rows = np.argmax(scores, axis=1)
+        return best if self._tie_order is None else self._tie_order[best]
 
     def certify(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Compute the relative duality gap of the fitted model on its training data.

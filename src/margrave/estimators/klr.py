@@ -171,7 +171,7 @@ class KernelLogisticRegression(KernelClassifier):
         labels : ndarray of shape (n_samples,)
         """
         probabilities = self.predict_proba(X)
-        return self.classes_[np.argmax(probabilities, axis=1)]
+        return self.classes_[self._best(probabilities)]
 
     def _loss(self) -> Loss:
         return Loss("logistic")

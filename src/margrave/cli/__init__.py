@@ -1,0 +1,35 @@
+"""The command line: ``margrave train | predict | evaluate | tune | info | bench | demo``."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+from margrave.cli.console import run
+
+
+def main() -> None:
+    """Run ``margrave``."""
+    from margrave.cli import train, use  # noqa: F401  (their commands)
+    from margrave.cli.app import app
+
+    arguments = with_weights(sys.argv[1:]) or ["--help"]
+    sys.exit(
+        run(lambda: app(args=arguments, prog_name="margrave", standalone_mode=False), "margrave")
+    )
+
+
+def with_weights(arguments: list[str]) -> list[str]:
+    """LIBSVM's ``-w1 5`` as ``--weight 1=5``.
+
+    >>> with_weights(["train", "-w-1", "5", "data"])
+    ['train', '--weight', '-1=5', 'data']
+    """
+    found, rest = [], list(arguments)
+    while rest:
+        word = rest.pop(0)
+        if re.fullmatch(r"-w[^=]+", word) and rest:
+            found += ["--weight", f"{word[2:]}={rest.pop(0)}"]
+        else:
+            found.append(word)
+    return found

@@ -1,0 +1,27 @@
+"""The command ``margrave`` itself."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from margrave import __version__
+from margrave.cli.console import show
+
+app = typer.Typer(
+    add_completion=False,
+    invoke_without_command=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def options(
+    version: Annotated[bool, typer.Option("--version", help="tell the version")] = False,
+) -> None:
+    """Kernel and margin machines that scale, each fit with its certificate."""
+    if version:
+        show(__version__)
+        raise typer.Exit()

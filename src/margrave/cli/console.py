@@ -1,0 +1,58 @@
+"""What a command says, and how it ends: errors are one line and exit code 2."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from rich.console import Console
+
+INTERRUPTED = 130  # as shells say it of Ctrl-C
+MESSAGES = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def say(text: str) -> None:
+    """Tell something on the side: the standard output is for results."""
+    MESSAGES.print(text, markup=False)
+
+
+def show(thing: Any) -> None:
+    """Print a result or a table."""
+    Console(highlight=False, soft_wrap=isinstance(thing, str)).print(thing, markup=False)
+
+
+def run(command: Callable[[], Any], name: str) -> int:
+    """Run a command and return its exit code; what went wrong becomes one line."""
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: say(f"{name}: {_one_line(message)}")
+        try:
+            return int(command() or 0)
+        except KeyboardInterrupt:
+            say(f"{name}: interrupted")
+            return INTERRUPTED
+        except BrokenPipeError:  # whoever read the output has gone
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 2
+        except (ValueError, OSError, ImportError, MemoryError, OverflowError) as error:
+            say(f"{name}: {_message(error)}")
+        except Exception as error:
+            if not hasattr(error, "format_message"):  # of the parser of command lines
+                raise
+            say(f"{name}: {_one_line(error.format_message())}")
+        return 2
+
+
+def _message(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror}"
+    if isinstance(error, MemoryError):
+        return f"not enough memory {_one_line(error)}".strip()
+    return _one_line(error)
+
+
+def _one_line(message: Any) -> str:
+    return " ".join(str(message).split())

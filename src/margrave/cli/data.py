@@ -1,0 +1,342 @@
+"""Rows and labels from files: LIBSVM's text, CSV, Parquet, NumPy's arrays.
+
+LIBSVM's text has its labels in front; in a table the label is a column, by name or by position (0
+is the first, -1 the last). Every error names the file and, where there is one, the line.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+import zipfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from margrave.io.files import read_bytes
+from margrave.io.libsvm import read_libsvm
+
+_PACKED = (".gz", ".bz2", ".xz")
+_DENSE = 0.25  # share of entries that are not zero from which on rows are better dense
+_LABELS = ("label", "target", "class", "y")  # names of columns that need not be told
+
+
+@dataclass
+class Table:
+    """Rows, labels (None if there are none) and what a model should know of their file."""
+
+    X: Any
+    y: NDArray[Any] | None
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+def read_table(
+    path: str, label: str | None = None, model: Any = None, notes: dict[str, Any] | None = None
+) -> Table:
+    """Read a file: to train, or (with a model and its notes) rows for a model to predict."""
+    known, expected = notes or {}, getattr(model, "n_features_in_", None)
+    suffixes = [s.lower() for s in Path(path).suffixes]
+    while suffixes and suffixes[-1] in _PACKED:
+        suffixes.pop()
+    kind = suffixes[-1] if suffixes else ""
+    if kind in (".csv", ".tsv"):
+        names, columns = _csv(path, "\t" if kind == ".tsv" else None)
+        table = _split(path, names, columns, label, known, expected)
+    elif kind in (".parquet", ".pq"):
+        names, columns = _parquet(path)
+        table = _split(path, names, columns, label, known, expected)
+    elif kind in (".npy", ".npz"):
+        table = _numpy(path, label, known, expected)
+    else:
+        table = _libsvm(path, known, expected)
+    if table.X.shape[0] == 0:
+        raise ValueError(f"{path}: the file holds no rows")
+    if expected is not None:
+        _check_columns(path, table, known, expected)
+    return table
+
+
+def _check_columns(path: str, table: Table, known: dict[str, Any], expected: int) -> None:
+    if table.X.shape[1] != expected:
+        raise ValueError(
+            f"{path}: the rows have {table.X.shape[1]} features, the model expects {expected}"
+        )
+    names, wanted = table.notes.get("names"), known.get("names")
+    for mine, theirs in zip(names or [], wanted or [], strict=False):
+        if mine != theirs:
+            raise ValueError(f"{path}: a column is called {mine!r}, the model expects {theirs!r}")
+
+
+def dense_enough(X: Any) -> Any:
+    """Sparse rows as an array, if that serves the solvers better."""
+    cells = X.shape[0] * X.shape[1]
+    return X.toarray() if sparse.issparse(X) and cells and X.nnz >= _DENSE * cells else X
+
+
+def _libsvm(path: str, known: dict[str, Any], expected: int | None) -> Table:
+    based = known.get("zero_based", "auto")
+    found = read_libsvm(path, n_features=expected, zero_based=based)
+    notes = {"zero_based": found.zero_based}
+    if found.has_qid:
+        notes["qid"] = True
+    X = found.X if found.X.shape[1] else sparse.csr_matrix((found.X.shape[0], 1))
+    return Table(dense_enough(X), found.heads[:, 0], notes)
+
+
+# --- tables --------------------------------------------------------------------------------
+
+
+def _csv(path: str, delimiter: str | None) -> tuple[list[str] | None, list[Any]]:
+    """Names (None without a header) and columns: arrays of numbers, or lists of strings."""
+    try:
+        text = bytes(read_bytes(path)).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: this is no text (byte {error.start})") from None
+    if "\0" in text:
+        raise ValueError(f"{path}: this is no text (byte {text.index(chr(0))})")
+    if delimiter is None:
+        first = text[: text.find("\n")] if "\n" in text else text
+        delimiter = next((d for d in ",;\t" if d in first), ",")
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    rows, at = [], []
+    try:
+        for row in reader:
+            if row:
+                rows.append(row)
+                at.append(reader.line_num)
+                if len(row) != len(rows[0]):
+                    what = f"{len(row)} cells, the first line has {len(rows[0])}"
+                    raise ValueError(f"{path}:{reader.line_num}: {what}")
+    except csv.Error as error:
+        raise ValueError(f"{path}:{reader.line_num}: {error}") from None
+    names = None
+    if rows and not any(_number(cell) is not None for cell in rows[0]):
+        names, rows, at = [cell.strip() for cell in rows[0]], rows[1:], at[1:]
+    if not rows:
+        raise ValueError(f"{path}: the file holds no rows")
+    return names, [_Column([row[c] for row in rows], at) for c in range(len(rows[0]))]
+
+
+@dataclass
+class _Column:
+    """Cells of a CSV column and the lines that they are in."""
+
+    cells: list[str]
+    lines: list[int]
+
+    def numbers(self, path: str, name: str) -> NDArray[np.float64]:
+        try:
+            found = np.array([float(cell) for cell in self.cells])
+            if np.isfinite(found).all() and not any("_" in cell for cell in self.cells):
+                return found
+        except ValueError:
+            pass
+        wrong = next(i for i, cell in enumerate(self.cells) if not _is_finite(cell))
+        cell = self.cells[wrong].strip()
+        what = f"{cell[:40]!r} is no finite number" if cell else "a cell is empty"
+        raise ValueError(f"{path}:{self.lines[wrong]}: {name}: {what}")
+
+    def labels(self, path: str, name: str) -> NDArray[Any]:
+        for line, cell in zip(self.lines, self.cells, strict=True):
+            if not cell.strip():
+                raise ValueError(f"{path}:{line}: {name}: the label is missing")
+        if all(_number(cell) is not None for cell in self.cells):
+            return self.numbers(path, name)
+        return np.array([cell.strip() for cell in self.cells])
+
+
+def _number(cell: str) -> float | None:
+    try:
+        return None if "_" in cell else float(cell)  # Python's 1_000 is no number elsewhere
+    except ValueError:
+        return None
+
+
+def _is_finite(cell: str) -> bool:
+    number = _number(cell)
+    return number is not None and math.isfinite(number)
+
+
+def _parquet(path: str) -> tuple[list[str], list[Any]]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise ValueError(
+            f"{path}: reading Parquet needs pyarrow: pip install 'margrave[parquet]'"
+        ) from None
+    try:
+        table = pyarrow.parquet.read_table(path)
+    except pyarrow.ArrowInvalid as error:
+        raise ValueError(f"{path}: this is no Parquet file: {error}") from None
+    return list(table.column_names), [_ParquetColumn(column) for column in table.columns]
+
+
+@dataclass
+class _ParquetColumn:
+    column: Any
+
+    def numbers(self, path: str, name: str) -> NDArray[np.float64]:
+        values = self._values(path, name)
+        if values.dtype.kind not in "biuf":
+            raise ValueError(f"{path}: {name}: the column holds no numbers")
+        found: NDArray[np.float64] = values.astype(np.float64)
+        wrong = np.flatnonzero(~np.isfinite(found))
+        if len(wrong):
+            raise ValueError(f"{path}: {name}: row {wrong[0] + 1} is no finite number")
+        return found
+
+    def labels(self, path: str, name: str) -> NDArray[Any]:
+        values = self._values(path, name)
+        if values.dtype.kind in "biuf":
+            return self.numbers(path, name)
+        return np.array([str(value) for value in values])
+
+    def _values(self, path: str, name: str) -> NDArray[Any]:
+        if self.column.null_count:
+            row = self.column.is_null().to_pylist().index(True) + 1
+            raise ValueError(f"{path}: {name}: row {row} is empty")
+        values: NDArray[Any] = self.column.to_numpy()
+        return values
+
+
+def _split(
+    path: str,
+    names: list[str] | None,
+    columns: list[Any],
+    label: str | None,
+    known: dict[str, Any],
+    expected: int | None,
+) -> Table:
+    """Tell the label from the features."""
+    count = len(columns)
+    at = _label_column(path, names, count, label, known, expected)
+    shown = names or [f"column {c}" for c in range(count)]
+    features = [c for c in range(count) if c != at]
+    if not features:
+        raise ValueError(f"{path}: there is no column but the label")
+    notes: dict[str, Any] = {"label": None if at is None else names[at] if names else at}
+    if names:
+        notes["names"] = [names[c] for c in features]
+    X = np.column_stack([columns[c].numbers(path, shown[c]) for c in features])
+    return Table(X, None if at is None else columns[at].labels(path, shown[at]), notes)
+
+
+def _label_column(
+    path: str,
+    names: list[str] | None,
+    count: int,
+    label: str | None,
+    known: dict[str, Any],
+    expected: int | None,
+) -> int | None:
+    wanted: Any = label if label is not None else known.get("label")
+    if label is None and names and wanted not in names:
+        wanted = next((name for name in names if name.lower() in _LABELS), wanted)
+    if expected is not None and count == expected and label is None:
+        return None  # rows to predict, without labels
+    if names and wanted in names:
+        return names.index(wanted)
+    try:
+        position = int(wanted)
+    except (TypeError, ValueError):
+        if wanted is not None:
+            raise ValueError(f"{path}: there is no column {wanted!r}") from None
+        raise ValueError(
+            f"{path}: which column is the label? say --label NAME or --label POSITION (0 is the"
+            " first, -1 the last)"
+        ) from None
+    if not -count <= position < count:
+        raise ValueError(f"{path}: there is no column {position}, only {count} columns")
+    return position % count
+
+
+# --- NumPy ---------------------------------------------------------------------------------
+
+
+def _numpy(path: str, label: str | None, known: dict[str, Any], expected: int | None) -> Table:
+    try:
+        found = np.load(path, allow_pickle=False)
+        arrays = {name: found[name] for name in found} if hasattr(found, "files") else None
+    except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        what = str(error).splitlines()[0] if str(error) else "it ends too early"
+        raise ValueError(f"{path}: this is no file of NumPy arrays: {what}") from None
+    if arrays is None:
+        if found.ndim != 2:
+            raise ValueError(f"{path}: the array has {found.ndim} dimensions, needs 2")
+        _check_numbers(path, "the array", found)
+        columns = [_ArrayColumn(found[:, c]) for c in range(found.shape[1])]
+        return _split(path, None, columns, label, known, expected)
+    X = _npz_rows(path, arrays)
+    y = arrays.get("y", arrays.get("target"))
+    if y is None and expected is None:
+        raise ValueError(f"{path}: there is no array 'y' of labels, only {', '.join(arrays)}")
+    if y is not None and y.shape != (X.shape[0],):
+        raise ValueError(f"{path}: y has shape {y.shape}, X has {X.shape[0]} rows")
+    if y is not None and y.dtype.kind in "biuf":
+        _check_numbers(path, "y", y)
+    return Table(X, y, {})
+
+
+def _npz_rows(path: str, arrays: dict[str, Any]) -> Any:
+    """Rows 'X', or the parts of a sparse matrix as SciPy writes them."""
+    if "X" in arrays:
+        X = arrays["X"]
+        if X.ndim != 2:
+            raise ValueError(f"{path}: X has {X.ndim} dimensions, needs 2")
+        _check_numbers(path, "X", X)
+        return X if X.dtype == np.float32 else X.astype(np.float64)
+    parts = ("data", "indices", "indptr", "shape")
+    if not set(parts) <= set(arrays):
+        raise ValueError(f"{path}: there is no array 'X', only {', '.join(arrays)}")
+    data, indices, indptr, shape = (arrays[name] for name in parts)
+    _check_numbers(path, "data", data)
+    try:
+        matrix = sparse.csr_matrix((data, indices, indptr), shape=tuple(map(int, shape)))
+        matrix.check_format(full_check=True)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path}: the sparse matrix is damaged: {error}") from None
+    return dense_enough(matrix.astype(np.float64))
+
+
+def _check_numbers(path: str, name: str, array: Any) -> None:
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{path}: {name} holds no numbers but {array.dtype}")
+    if not np.isfinite(array).all():
+        where = np.argwhere(~np.isfinite(array))[0]
+        raise ValueError(f"{path}: {name}: row {where[0] + 1} is no finite number")
+
+
+@dataclass
+class _ArrayColumn:
+    values: NDArray[Any]
+
+    def numbers(self, path: str, name: str) -> NDArray[np.float64]:
+        return self.values.astype(np.float64)
+
+    labels = numbers
+
+
+def text_of(values: NDArray[Any]) -> bytes:
+    """Labels or numbers, one row a line, as short as reads back the same."""
+    rows = values.tolist()
+    if values.ndim == 1:
+        rows = [[value] for value in rows]
+    return "".join(" ".join(map(_word, row)) + "\n" for row in rows).encode()
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53:
+        return str(int(value))
+    return str(value)
+
+
+def name_of(path: str | os.PathLike[str]) -> str:
+    """The last part of a path, as LIBSVM names its models."""
+    return os.fspath(path).rpartition("/")[2]

@@ -1,0 +1,164 @@
+"""``margrave-train`` and ``margrave-predict``: the command lines of svm-train and svm-predict.
+
+    margrave-train [options] training_set_file [model_file]
+    margrave-predict [options] test_file model_file output_file
+
+Options, files and what is printed are LIBSVM's; the model files are read by either.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from margrave.cli import machines
+from margrave.cli.console import INTERRUPTED, run, say, show
+from margrave.cli.data import name_of, read_table, text_of
+from margrave.cli.train import megabytes
+from margrave.cli.use import kernel_values, rows_for
+from margrave.estimators import save_libsvm_model
+from margrave.io.files import replacing
+
+_TRAIN = "usage: margrave-train [options] training_set_file [model_file]"
+_PREDICT = "usage: margrave-predict [-b 0] [-q] test_file model_file output_file"
+# what each letter sets; the others have code of their own
+_NUMBERS = {"c": "C", "r": "coef0", "n": "nu", "p": "epsilon", "e": "tol"}
+
+
+def train() -> None:
+    """Run ``margrave-train``."""
+    sys.exit(run(lambda: _train(sys.argv[1:]), "margrave-train"))
+
+
+def predict() -> None:
+    """Run ``margrave-predict``."""
+    sys.exit(run(lambda: _predict(sys.argv[1:]), "margrave-predict"))
+
+
+def options_of(
+    arguments: Sequence[str], letters: str, usage: str
+) -> tuple[dict[str, str], dict[str, str], list[str]]:
+    """Options by letter, weights by label, and the files, read as LIBSVM reads them.
+
+    >>> options_of(["-c", "2", "-w-1", "5", "-q", "data"], "cq", "")
+    ({'c': '2', 'q': ''}, {'-1': '5'}, ['data'])
+    """
+    options: dict[str, str] = {}
+    weights: dict[str, str] = {}
+    rest = list(arguments)
+    while rest and rest[0].startswith("-"):
+        word = rest.pop(0)
+        letter = word[1:2]
+        if letter == "" or letter not in letters + "w" or (letter == "w" and "c" not in letters):
+            raise ValueError(f"unknown option {word}; {usage}")
+        if letter == "q":
+            options["q"] = ""
+            continue
+        if not rest:
+            raise ValueError(f"option {word} needs a value; {usage}")
+        value = rest.pop(0)
+        if letter == "w":
+            weights[word[2:]] = value
+        else:
+            options[letter] = value
+    return options, weights, rest
+
+
+def _number(options: dict[str, str], letter: str, kind: type = float) -> Any:
+    try:
+        return kind(options[letter])
+    except ValueError:
+        raise ValueError(f"-{letter} needs a number, got {options[letter]!r}") from None
+
+
+def _train(arguments: Sequence[str]) -> int:
+    options, weights, files = options_of(arguments, "stdgrnmcephbvq", _TRAIN)
+    if not 1 <= len(files) <= 2:
+        raise ValueError(_TRAIN)
+    if "b" in options and _number(options, "b", int):
+        raise ValueError(machines.NO_PROBABILITIES)
+    machine = _machine(options)
+    data = files[0]
+    model_file = files[1] if len(files) == 2 else f"{name_of(data)}.model"
+    folds = _number(options, "v", int) if "v" in options else None
+    if folds is None:
+        machines.check_output(model_file)
+    X, y = _rows(data, machine)
+    if weights and hasattr(machine, "class_weight"):
+        known = {text_of(np.array([label])).decode().strip() for label in np.unique(y)}
+        for label in weights.keys() - known:
+            say(f"WARNING: class label {label} specified in weight is not found")
+        pairs = [f"{label}={value}" for label, value in weights.items() if label in known]
+        machine.set_params(class_weight=machines.class_weights(pairs, y))
+    if folds is not None:
+        predicted = machines.cross_validate(machine, None, X, y, folds)
+        _report("Cross Validation ", machine, y, predicted)
+        return 0
+    done = machines.train(machine, None, X, y)
+    save_libsvm_model(machine, model_file)
+    if "q" not in options:
+        show(f"optimization finished, #iter = {machine.n_iter_}")
+        show(f"obj = {-machine.objective_:.6f}, duality gap = {machine.gap_:.2g}")
+        show(f"Total nSV = {len(machine.support_)}")
+    return INTERRUPTED if done.interrupted else 0
+
+
+def _machine(options: dict[str, str]) -> Any:
+    """The estimator with LIBSVM's defaults; parameters that it does not have are left out."""
+    given: dict[str, Any] = {"gamma": "auto", "verbose": 0 if "q" in options else 1}
+    for letter, name in _NUMBERS.items():
+        if letter in options:
+            given[name] = _number(options, letter)
+    if "d" in options:
+        given["degree"] = _number(options, "d", int)
+    if "g" in options and _number(options, "g") != 0:
+        given["gamma"] = _number(options, "g")
+    if "m" in options:
+        given["memory_limit"] = megabytes(options["m"])
+    for letter, count in (("s", 5), ("t", 5)):
+        if options.get(letter, "0") not in map(str, range(count)):
+            raise ValueError(f"-{letter} must be from 0 to {count - 1}, got {options[letter]!r}")
+    given["kernel"] = machines.kernel_name(options.get("t", "2"))
+    return machines.make(options.get("s", "0"), given, strict=False)
+
+
+def _rows(data: str, machine: Any) -> tuple[Any, Any]:
+    table = read_table(data)
+    if machine.kernel == "precomputed":
+        return kernel_values(data, table), table.y
+    return table.X, table.y
+
+
+def _predict(arguments: Sequence[str]) -> int:
+    options, _, files = options_of(arguments, "bq", _PREDICT)
+    if len(files) != 3:
+        raise ValueError(_PREDICT)
+    if "b" in options and _number(options, "b", int):
+        raise ValueError(machines.NO_PROBABILITIES)
+    data, model_file, output = files
+    machines.check_output(output)
+    model, table = rows_for(model_file, data)
+    predicted = np.asarray(model.predict(table.X))
+    with replacing(output) as file:
+        file.write(text_of(predicted))
+    if "q" not in options:
+        _report("", machines.machine_of(model), table.y, predicted)
+    return 0
+
+
+def _report(title: str, machine: Any, y: Any, predicted: Any) -> None:
+    """Accuracy or errors in LIBSVM's words."""
+    own = " (classification)" if not title else ""
+    if hasattr(machine, "offset_") or hasattr(machine, "decision_function"):
+        right, n = int(np.sum(predicted == y)), len(y)
+        counts = "" if title else f" ({right}/{n})"
+        show(f"{title}Accuracy = {100 * right / n:g}%{counts}{own}")
+        return
+    own = " (regression)" if not title else ""
+    show(f"{title}Mean squared error = {np.mean((predicted - y) ** 2):g}{own}")
+    spread = np.std(predicted) * np.std(y)
+    correlation = np.mean((predicted - np.mean(predicted)) * (y - np.mean(y))) / spread
+    show(f"{title}Squared correlation coefficient = {correlation**2:g}{own}")

@@ -1,0 +1,238 @@
+"""From words on a command line to estimators, and what is done with them."""
+
+from __future__ import annotations
+
+import ast
+import math
+import os
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import clone, is_classifier
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
+
+from margrave.estimators import load_libsvm_model, save_libsvm_model
+from margrave.estimators._files import estimators, load_with_notes, save
+from margrave.io.libsvm_model import is_libsvm_model
+from margrave.io.model_file import is_model
+
+# LIBSVM's numbers of what it offers
+TYPES = ("SVC", "NuSVC", "OneClassSVM", "SVR", "NuSVR")
+KERNELS = ("linear", "poly", "rbf", "sigmoid", "precomputed")
+NO_PROBABILITIES = (
+    "-b 1 is not offered: for probabilities use margrave train -s KernelLogisticRegression, or"
+    " calibrate with sklearn.calibration.CalibratedClassifierCV in Python"
+)
+
+
+def make(estimator: str, given: dict[str, Any], strict: bool = True) -> Any:
+    """Make an estimator by LIBSVM's number or a name; parameters that are None were not given.
+
+    A parameter that the estimator does not have is an error, or if not `strict` left out.
+    """
+    listed = estimators()
+    name = TYPES[int(estimator)] if estimator in {"0", "1", "2", "3", "4"} else estimator
+    names = {key.lower(): key for key in listed}
+    if name.lower() not in names:
+        raise ValueError(f"there is no estimator {name!r}; there are {', '.join(listed)}")
+    model = listed[names[name.lower()]]()
+    known = model.get_params(deep=False)
+    wanted = {key: value for key, value in given.items() if value is not None}
+    foreign = [key for key in wanted if key not in known]
+    if foreign and strict:
+        raise ValueError(
+            f"{type(model).__name__} has no parameter {foreign[0]!r}; it has {', '.join(known)}"
+        )
+    model.set_params(**{key: value for key, value in wanted.items() if key in known})
+    model._validate_params()
+    return model
+
+
+def kernel_name(kernel: str) -> str:
+    """A kernel by LIBSVM's number or by name."""
+    return KERNELS[int(kernel)] if kernel in {"0", "1", "2", "3", "4"} else kernel
+
+
+def word_or_number(text: str) -> Any:
+    """Python's literal, or the text itself.
+
+    >>> word_or_number("0.5"), word_or_number("scale"), word_or_number("None")
+    (0.5, 'scale', None)
+    """
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return text
+    return value if value is None or isinstance(value, (bool, int, float, str)) else text
+
+
+def assignment(text: str, option: str) -> tuple[str, str]:
+    """Split NAME=VALUE."""
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise ValueError(f"{option} wants NAME=VALUE, got {text!r}")
+    return name, value
+
+
+def class_weights(weights: list[str], y: Any) -> dict[Any, float] | None:
+    """Weights LABEL=NUMBER for the labels as they are in the data."""
+    labels = {_text(label): label for label in np.unique(y).tolist()}
+    found = {}
+    for text in weights:
+        label, value = assignment(text, "-w")
+        number = word_or_number(value)
+        if not isinstance(number, (int, float)) or not math.isfinite(number) or number <= 0:
+            raise ValueError(f"the weight of label {label} must be positive, got {value!r}")
+        as_number = word_or_number(label)
+        known = _text(float(as_number)) if isinstance(as_number, (int, float)) else label
+        if known not in labels:
+            raise ValueError(f"a weight for label {label}, which is not in the data")
+        found[labels[known]] = float(number)
+    return found or None
+
+
+def _text(label: Any) -> str:
+    return str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)
+
+
+def make_scaler(scale: str, X: Any) -> Any:
+    """A scaler by name, None for "none"; zeros of sparse rows stay zeros."""
+    if scale not in ("none", "minmax", "standard"):
+        raise ValueError(f"--scale must be minmax, standard or none, got {scale!r}")
+    if scale == "none":
+        return None
+    if sparse.issparse(X):
+        return MaxAbsScaler() if scale == "minmax" else StandardScaler(with_mean=False)
+    return MinMaxScaler((-1.0, 1.0)) if scale == "minmax" else StandardScaler()
+
+
+@dataclass
+class Trained:
+    """What came of a training: the estimator behind its scaler, and how it went."""
+
+    model: Any
+    machine: Any
+    seconds: float
+    interrupted: bool
+
+
+def train(machine: Any, scaler: Any, X: Any, y: Any) -> Trained:
+    """Fit a machine behind a scaler; Ctrl-C keeps what there is."""
+    rows = X if scaler is None else scaler.fit_transform(X)
+    begin, interrupted = time.perf_counter(), False
+    try:
+        machine.fit(rows, y)
+    except KeyboardInterrupt:
+        if not hasattr(machine, "gap_"):
+            raise
+        interrupted = True
+    seconds = time.perf_counter() - begin
+    machine.set_params(verbose=0, engine=None)  # bar and workers were for this training
+    return Trained(behind(scaler, machine), machine, seconds, interrupted)
+
+
+def behind(scaler: Any, machine: Any) -> Any:
+    """A fitted machine behind a fitted scaler."""
+    return machine if scaler is None else Pipeline([("scale", scaler), ("model", machine)])
+
+
+def cross_validate(machine: Any, scaler: Any, X: Any, y: Any, folds: int, seed: int = 0) -> Any:
+    """Predictions for every row by a machine that has not seen it."""
+    from sklearn.model_selection import KFold, StratifiedKFold, cross_val_predict
+
+    if folds < 2:
+        raise ValueError(f"cross-validation needs at least 2 folds, got {folds}")
+    kind = StratifiedKFold if is_classifier(machine) else KFold
+    splits = kind(folds, shuffle=True, random_state=seed)
+    quiet = clone(machine).set_params(verbose=0)
+    return cross_val_predict(behind(scaler, quiet), X, y, cv=splits)
+
+
+# --- model files ---------------------------------------------------------------------------
+
+
+def check_output(path: str) -> None:
+    """Raise before a long computation for a file that could not be written after it."""
+    folder = os.path.dirname(os.path.realpath(path))
+    if os.path.isdir(path):
+        raise IsADirectoryError(21, "is a folder, not a file", path)
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(2, "there is no such folder", folder)
+    place = path if os.path.exists(path) and not os.path.isfile(path) else folder
+    if not os.access(place, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
+        raise PermissionError(13, "Permission denied", path)
+
+
+def chosen_format(path: str, format: str, scale: str) -> str:
+    """Format of a model file: as told, or by the name of the file."""
+    if format not in ("auto", "margrave", "libsvm", "liblinear"):
+        raise ValueError(f"--format must be margrave, libsvm or liblinear, got {format!r}")
+    if format == "auto":
+        format = "libsvm" if path.endswith((".libsvm", ".model")) else "margrave"
+    if format != "margrave" and scale != "none":
+        raise ValueError(
+            f"a model file of {format} cannot hold a scaler: use --scale none or --format margrave"
+        )
+    return format
+
+
+def write(model: Any, path: str, format: str, notes: dict[str, Any]) -> None:
+    """Write a model file."""
+    if format == "margrave":
+        save(model, path, notes)
+    else:
+        save_libsvm_model(model, path, format="auto" if format == "libsvm" else format)
+
+
+def read(path: str) -> tuple[Any, dict[str, Any], str]:
+    """Read a model file of any format: the model, its notes, the name of the format."""
+    if is_libsvm_model(path):
+        model = load_libsvm_model(path)
+        kind = "LIBSVM" if model._weights is None else "LIBLINEAR"
+        return model, {"zero_based": False}, kind
+    if not is_model(path):
+        raise ValueError(f"{path}: this is no model file of margrave, LIBSVM or LIBLINEAR")
+    model, notes = load_with_notes(path)
+    return model, notes, "margrave"
+
+
+def machine_of(model: Any) -> Any:
+    """The estimator at the end of a pipeline, or the estimator itself."""
+    return model.steps[-1][1] if isinstance(model, Pipeline) else model
+
+
+# --- figures -------------------------------------------------------------------------------
+
+
+def figures(machine: Any, y: Any, predicted: Any) -> dict[str, float]:
+    """What predictions are worth, by name."""
+    from sklearn import metrics
+
+    if is_classifier(machine):
+        return {
+            "accuracy": float(metrics.accuracy_score(y, predicted)),
+            "balanced accuracy": float(metrics.balanced_accuracy_score(y, predicted)),
+            "F1 (mean of classes)": float(
+                metrics.f1_score(y, predicted, average="macro", zero_division=0)
+            ),
+        }
+    if hasattr(machine, "offset_"):
+        share = float(np.mean(np.asarray(predicted) == np.asarray(y)))
+        return {"labels met": share, "inliers": float(np.mean(np.asarray(predicted) > 0))}
+    return {
+        "mean squared error": float(metrics.mean_squared_error(y, predicted)),
+        "mean absolute error": float(metrics.mean_absolute_error(y, predicted)),
+        "R2": float(metrics.r2_score(y, predicted)) if len(y) > 1 else math.nan,
+    }
+
+
+def in_terms(machine: Any, y: Any) -> Any:
+    """Labels of a file in the type of the labels that a model knows."""
+    classes = getattr(machine, "classes_", None)
+    if classes is None or classes.dtype.kind not in "US" or y.dtype.kind in "US":
+        return y
+    return np.array([_text(label) for label in y.tolist()])

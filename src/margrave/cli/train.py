@@ -1,0 +1,307 @@
+"""Commands that train: ``train``, ``tune``, ``bench``, ``demo``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+from sklearn.base import is_classifier
+
+from margrave.cli import machines
+from margrave.cli.app import app
+from margrave.cli.console import INTERRUPTED, MESSAGES, say, show
+from margrave.cli.data import read_table
+from margrave.cli.options import (
+    Coef0,
+    Data,
+    Degree,
+    Engine,
+    Epsilon,
+    Estimator,
+    Gamma,
+    Jobs,
+    KernelName,
+    Label,
+    Memory,
+    Nu,
+    Output,
+    Price,
+    Probability,
+    Quiet,
+    Scale,
+    Set,
+    Shrinking,
+    Solver,
+    Tol,
+    Weight,
+)
+from margrave.cli.use import kernel_values
+
+
+def machine_from(
+    estimator: str,
+    kernel: str | None,
+    gamma: str | None,
+    memory: str | None,
+    probability: int,
+    rest: dict[str, Any],
+    settings: list[str] | None,
+) -> Any:
+    """Make the estimator that the options describe."""
+    if probability:
+        raise ValueError(machines.NO_PROBABILITIES)
+    given = dict(rest)
+    given["kernel"] = None if kernel is None else machines.kernel_name(kernel)
+    given["gamma"] = None if gamma is None else machines.word_or_number(gamma)
+    given["memory_limit"] = megabytes(memory)
+    for text in settings or []:
+        name, value = machines.assignment(text, "--set")
+        given[name] = machines.word_or_number(value)
+    return machines.make(estimator, given)
+
+
+def megabytes(memory: str | None) -> str | None:
+    """LIBSVM counts in MB where no unit is said.
+
+    >>> megabytes("200"), megabytes("4GiB")
+    ('200MiB', '4GiB')
+    """
+    return memory if memory is None or not memory.replace(".", "", 1).isdigit() else memory + "MiB"
+
+
+@app.command()
+def train(
+    data: Data,
+    output: Output = None,
+    estimator: Estimator = "SVC",
+    kernel: KernelName = None,
+    C: Price = None,
+    gamma: Gamma = None,
+    degree: Degree = None,
+    coef0: Coef0 = None,
+    nu: Nu = None,
+    epsilon: Epsilon = None,
+    tol: Tol = None,
+    memory: Memory = None,
+    shrinking: Shrinking = None,
+    probability: Probability = 0,
+    weight: Weight = None,
+    folds: Annotated[
+        int | None, typer.Option("-v", "--folds", help="cross-validate instead of writing a model")
+    ] = None,
+    scale: Scale = "none",
+    label: Label = None,
+    settings: Set = None,
+    solver: Solver = None,
+    engine: Engine = None,
+    time_limit: Annotated[
+        float | None, typer.Option("--time-limit", help="seconds; the best model so far is kept")
+    ] = None,
+    jobs: Jobs = None,
+    format: Annotated[
+        str,
+        typer.Option("--format", help="margrave, libsvm or liblinear; by default by the name"),
+    ] = "auto",
+    quiet: Quiet = False,
+) -> int:
+    """Train a model on DATA and write it.
+
+    A file called .model or .libsvm is written as LIBSVM's own; any other holds the scaler and the
+    certificate too. Ctrl-C writes the model reached so far.
+    """
+    leads = is_leader(engine)
+    MESSAGES.quiet = not leads
+    rest: dict[str, Any] = {
+        "C": C,
+        "degree": degree,
+        "coef0": coef0,
+        "nu": nu,
+        "epsilon": epsilon,
+        "tol": tol,
+    }
+    rest |= {"solver": solver, "engine": engine, "time_limit": time_limit, "n_jobs": jobs}
+    rest["verbose"] = None if quiet or not leads else 1
+    machine = machine_from(estimator, kernel, gamma, memory, probability, rest, settings)
+    path = output or f"{data}.margrave"
+    format = machines.chosen_format(path, format, scale)
+    if folds is None:
+        machines.check_output(path)
+    table = load(data, machine, label)
+    if weight:
+        machine.set_params(class_weight=machines.class_weights(weight, table.y))
+    scaler = machines.make_scaler(scale, table.X)
+    if folds is not None:
+        predicted = machines.cross_validate(machine, scaler, table.X, table.y, folds)
+        for name, value in machines.figures(machine, table.y, predicted).items():
+            show(f"{name} ({folds} folds): {value:.6g}")
+        return 0
+    with local_dask(machine):
+        done = machines.train(machine, scaler, table.X, table.y)
+    if leads:
+        machines.write(done.model, path, format, table.notes)
+        if not quiet or done.interrupted:
+            say(summary(done, table.X.shape[0], path))
+    return INTERRUPTED if done.interrupted else 0
+
+
+def is_leader(engine: str | None) -> bool:
+    """Whether this process speaks and writes: under MPI that is rank 0."""
+    if engine != "mpi":
+        return True
+    try:
+        from mpi4py import MPI
+    except ImportError:
+        raise ValueError("--engine mpi needs mpi4py: pip install 'margrave[mpi]'") from None
+    return bool(MPI.COMM_WORLD.rank == 0)
+
+
+@contextmanager
+def local_dask(machine: Any) -> Iterator[None]:
+    """Start a Dask cluster on this machine for ``--engine dask``; an address has one already."""
+    if machine.engine != "dask":
+        yield
+        return
+    try:
+        import distributed
+    except ImportError:
+        raise ValueError("--engine dask needs Dask: pip install 'margrave[dask]'") from None
+    with distributed.Client(host="127.0.0.1", dashboard_address=None) as client:
+        machine.set_params(engine=client)
+        yield
+
+
+def load(data: str, machine: Any, label: str | None) -> Any:
+    """Rows and labels to train on."""
+    table = read_table(data, label)
+    if table.notes.pop("qid", False):
+        say(f"margrave: {data}: query numbers (qid) are ignored")
+    if machine.kernel == "precomputed":
+        table.X = kernel_values(data, table)
+    if not is_classifier(machine) and table.y is not None and table.y.dtype.kind in "US":
+        raise ValueError(f"{data}: {type(machine).__name__} needs numbers as labels")
+    return table
+
+
+def summary(done: Any, rows: int, path: str) -> str:
+    """One line about a trained model."""
+    machine = done.machine
+    state = "interrupted, " if done.interrupted else "" if machine.converged_ else "not converged, "
+    return (
+        f"{type(machine).__name__}: {rows:,} rows, {len(machine.support_):,} support vectors,"
+        f" {state}duality gap {machine.gap_:.2g} ({machine.certificate_}), {done.seconds:.2f} s;"
+        f" wrote {path}"
+    )
+
+
+@app.command()
+def tune(
+    data: Data,
+    output: Output = None,
+    estimator: Estimator = "SVC",
+    kernel: KernelName = None,
+    grid: Annotated[
+        list[str] | None,
+        typer.Option("--grid", help="NAME=VALUE,VALUE,...; by default C and gamma"),
+    ] = None,
+    folds: Annotated[int, typer.Option("-v", "--folds", help="of cross-validation")] = 5,
+    scoring: Annotated[str | None, typer.Option("--scoring", help="scikit-learn's name")] = None,
+    tol: Tol = None,
+    memory: Memory = None,
+    scale: Scale = "none",
+    label: Label = None,
+    settings: Set = None,
+    jobs: Jobs = None,
+    format: Annotated[str, typer.Option("--format", help="margrave, libsvm, liblinear")] = "auto",
+    quiet: Quiet = False,
+) -> int:
+    """Cross-validate a grid of parameters on DATA and write the best model."""
+    import margrave
+
+    tuner = getattr(margrave, "Tuner", None)
+    if tuner is None:
+        raise ValueError("this margrave has no Tuner: upgrade margrave")
+    rest = {"tol": tol, "n_jobs": jobs}
+    machine = machine_from(estimator, kernel, None, memory, 0, rest, settings)
+    path = output or f"{data}.margrave"
+    format = machines.chosen_format(path, format, scale)
+    machines.check_output(path)
+    values = grid_of(grid, machine)
+    table = load(data, machine, label)
+    scaler = machines.make_scaler(scale, table.X)
+    X = table.X if scaler is None else scaler.fit_transform(table.X)
+    begin = time.perf_counter()
+    search = tuner(machine, values, cv=folds, scoring=scoring, refit=True)
+    wanted = {"verbose": 0 if quiet else 1, "n_jobs": jobs}
+    known = search.get_params(deep=False)
+    search.set_params(**{name: value for name, value in wanted.items() if name in known})
+    try:
+        search.fit(X, table.y)
+    except KeyboardInterrupt:
+        if hasattr(search, "best_params_"):
+            show(f"best so far: {best_of(search)}")
+        raise
+    model = machines.behind(scaler, search.best_estimator_)
+    machines.write(model, path, format, table.notes)
+    show(f"best: {best_of(search)}")
+    if not quiet:
+        count, seconds = len(search.cv_results_["params"]), time.perf_counter() - begin
+        say(f"{count} settings, {folds} folds, {seconds:.1f} s; wrote {path}")
+    return 0
+
+
+def best_of(search: Any) -> str:
+    """The best setting that was found, and its score."""
+    words = [f"{name}={value}" for name, value in search.best_params_.items()]
+    return f"{', '.join(words)}; score {search.best_score_:.6g}"
+
+
+def grid_of(grid: list[str] | None, machine: Any) -> dict[str, list[Any]]:
+    """Values to try: as told, or powers of two of C and gamma."""
+    known = machine.get_params(deep=False)
+    if not grid:
+        prices = [2.0**e for e in range(-3, 10, 2)]
+        name = next((name for name in ("C", "lam", "nu") if name in known), None)
+        values: dict[str, list[Any]] = {}
+        if name is not None:
+            values[name] = [0.1, 0.2, 0.3, 0.5, 0.7] if name == "nu" else prices
+        if machine.kernel not in ("linear", "precomputed"):
+            values["gamma"] = [2.0**e for e in range(-9, 4, 2)]
+        return values
+    found = {}
+    for text in grid:
+        name, listed = machines.assignment(text, "--grid")
+        if name not in known:
+            raise ValueError(f"{type(machine).__name__} has no parameter {name!r}")
+        found[name] = [machines.word_or_number(value) for value in listed.split(",")]
+    return found
+
+
+@app.command()
+def bench(
+    data: Annotated[
+        str | None, typer.Argument(metavar="[DATA]", help="your data; generated if none")
+    ] = None,
+    C: Price = None,
+    gamma: Gamma = None,
+    scale: Scale = "none",
+    label: Label = None,
+    rows: Annotated[int, typer.Option("--rows", help="rows to train on at most")] = 20_000,
+    jobs: Jobs = None,
+) -> int:
+    """Train SVC and scikit-learn's SVC on the same rows; a fifth of them is held out."""
+    from margrave.cli.demo import compare
+
+    given = None if gamma is None else machines.word_or_number(gamma)
+    return compare(data, 1.0 if C is None else C, given, scale, label, rows, jobs)
+
+
+@app.command()
+def demo() -> int:
+    """Train on 100,000 generated rows; table and pictures."""
+    from margrave.cli.demo import main
+
+    main()
+    return 0

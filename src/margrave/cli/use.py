@@ -1,0 +1,180 @@
+"""Commands that use models: ``predict``, ``evaluate``, ``info``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.table import Table
+from sklearn.base import is_classifier
+
+from margrave.cli import machines
+from margrave.cli.app import app
+from margrave.cli.console import say, show
+from margrave.cli.data import read_table, text_of
+from margrave.cli.options import (
+    Data,
+    Label,
+    Model,
+    Output,
+    Quiet,
+)
+from margrave.io.files import replacing
+
+
+@app.command()
+def predict(
+    model: Model,
+    data: Data,
+    output: Output = None,
+    scores: Annotated[bool, typer.Option("--scores", help="decision values, not labels")] = False,
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="where the model has them")
+    ] = False,
+    label: Label = None,
+    quiet: Quiet = False,
+) -> int:
+    """Predict the rows of DATA, one line each."""
+    if output is not None:
+        machines.check_output(output)
+    found, table = rows_for(model, data, label)
+    method = "predict_proba" if probabilities else "decision_function" if scores else "predict"
+    if not hasattr(found, method):
+        raise ValueError(f"{model}: {type(machines.machine_of(found)).__name__} has no {method}")
+    predicted = np.asarray(getattr(found, method)(table.X))
+    if output is None:
+        sys.stdout.buffer.write(text_of(predicted))
+        sys.stdout.buffer.flush()
+        return 0
+    with replacing(output) as file:
+        file.write(text_of(predicted))
+    if not quiet:
+        say(f"wrote {len(predicted):,} predictions to {output}")
+    return 0
+
+
+def rows_for(model: str, data: str, label: str | None = None) -> tuple[Any, Any]:
+    """A model, and rows that fit it."""
+    found, notes, _ = machines.read(model)
+    machine = machines.machine_of(found)
+    precomputed = machine.kernel == "precomputed"
+    libsvm = notes.get("zero_based") is not None and machine.certificate_ == "none"
+    if precomputed or libsvm:  # the width is the file's business
+        table = read_table(data, label, None, {} if precomputed else notes)
+        if precomputed:
+            table.X = kernel_values(data, table)
+        if libsvm and table.X.shape[1] != machine.n_features_in_:
+            found, table.X = fit_width(model, found, table.X)
+        return found, table
+    return found, read_table(data, label, machine, notes)
+
+
+def fit_width(path: str, model: Any, X: Any) -> tuple[Any, Any]:
+    """Rows and a model of LIBSVM, which does not know its number of features, of equal width."""
+    from scipy import sparse
+
+    from margrave.estimators import load_libsvm_model
+
+    if X.shape[1] > model.n_features_in_:
+        return load_libsvm_model(path, n_features=X.shape[1]), X
+    wide = sparse.csr_matrix(X)
+    wide.resize(X.shape[0], model.n_features_in_)
+    return model, wide if sparse.issparse(X) else wide.toarray()
+
+
+def kernel_values(data: str, table: Any) -> Any:
+    """Kernel values of LIBSVM's form ``label 0:number 1:value 2:value``, or as they are."""
+    X = table.X.toarray() if hasattr(table.X, "toarray") else table.X
+    if table.notes.get("zero_based"):
+        return np.ascontiguousarray(X[:, 1:])
+    if "zero_based" in table.notes:
+        raise ValueError(f"{data}: a precomputed kernel needs 0:number in front of every row")
+    return X
+
+
+@app.command()
+def evaluate(
+    model: Model,
+    data: Data,
+    label: Label = None,
+    as_json: Annotated[bool, typer.Option("--json", help="figures as JSON")] = False,
+) -> int:
+    """Compare the predictions for DATA with its labels."""
+    found, table = rows_for(model, data, label)
+    machine = machines.machine_of(found)
+    if table.y is None:
+        raise ValueError(f"{data}: there are no labels to compare with")
+    y = machines.in_terms(machine, table.y)
+    predicted = found.predict(table.X)
+    worth = {"rows": float(len(y)), **machines.figures(machine, y, predicted)}
+    if as_json:
+        show(json.dumps(worth))
+        return 0
+    for name, value in worth.items():
+        show(f"{name}: {value:.6g}")
+    if is_classifier(machine):
+        show(confusion(y, predicted))
+    return 0
+
+
+def confusion(y: Any, predicted: Any, most: int = 20) -> Any:
+    """Table of the labels and what they were predicted as; of many classes per class."""
+    from sklearn import metrics
+
+    names = np.unique(np.concatenate([y, predicted]))
+    texts = text_of(names).decode().splitlines()
+    if len(names) > most:
+        return metrics.classification_report(y, predicted, zero_division=0)
+    table = Table()
+    table.add_column("label, predicted as")
+    for name in texts:
+        table.add_column(name, justify="right")
+    for name, row in zip(texts, metrics.confusion_matrix(y, predicted, labels=names), strict=True):
+        table.add_row(name, *(f"{count:,}" for count in row))
+    return table
+
+
+@app.command()
+def info(
+    model: Model,
+    as_json: Annotated[bool, typer.Option("--json", help="as JSON")] = False,
+) -> int:
+    """Tell what a model file holds."""
+    found, notes, kind = machines.read(model)
+    machine = machines.machine_of(found)
+    facts: dict[str, Any] = {
+        "file": f"{kind} model file",
+        "estimator": type(machine).__name__,
+        "kernel": machine._kernel.name,
+        "features": machine.n_features_in_,
+        "support vectors": len(machine.support_),
+        "duality gap": machine.gap_,
+        "certificate": machine.certificate_,
+        "converged": machine.converged_,
+        "objective": machine.objective_,
+        "solver": machine.solver_,
+    }
+    if hasattr(machine, "classes_"):
+        facts["classes"] = text_of(machine.classes_).decode().split("\n")[:-1]
+    if found is not machine:
+        facts["scaler"] = type(found.steps[0][1]).__name__
+    defaults = type(machine)().get_params(deep=False)
+    facts["parameters"] = {
+        name: repr(value)
+        for name, value in machine.get_params(deep=False).items()
+        if repr(value) != repr(defaults[name])
+    }
+    facts["data"] = {name: value for name, value in notes.items() if name != "names"}
+    if as_json:
+        show(json.dumps(facts, default=str))
+        return 0
+    for name, value in facts.items():
+        if isinstance(value, dict):
+            value = ", ".join(f"{key}={entry}" for key, entry in value.items()) or "-"
+        elif isinstance(value, list):
+            value = ", ".join(value[:20]) + (", ..." if len(value) > 20 else "")
+        show(f"{name}: {value:.6g}" if isinstance(value, float) else f"{name}: {value}")
+    return 0

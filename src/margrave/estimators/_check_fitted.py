@@ -1,0 +1,156 @@
+"""Whether what came out of a file is a fitted model: types, shapes, finite numbers, sizes.
+
+Each rule holds for every estimator that has the attribute; in the end a row of zeros has to get a
+prediction.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.pipeline import Pipeline
+
+from margrave.kernels import Kernel
+from margrave.models import Committee, LocalModels
+
+
+def check_fitted(model: Any) -> None:
+    """Raise ValueError for a model whose attributes do not belong together."""
+    if isinstance(model, Pipeline):
+        for name, step in model.steps:
+            if not isinstance(name, str) or not isinstance(step, BaseEstimator):
+                raise ValueError("a step of the pipeline is no estimator")
+        for _, scaler in model.steps[:-1]:
+            _check_scaler(scaler)
+        model = model.steps[-1][1]
+    if not hasattr(model, "_kernel"):
+        raise ValueError(f"it holds no kernel machine but a {type(model).__name__}")
+    _Fitted(model).check()
+
+
+def _check_scaler(scaler: Any) -> None:
+    d = _whole(scaler, "n_features_in_", 1)
+    for name, value in vars(scaler).items():
+        if isinstance(value, np.ndarray) and name != "feature_names_in_":
+            _expect(value.shape == (d,) and _finite(value), name)
+
+
+class _Fitted:
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    def check(self) -> None:
+        model = self.model
+        model._validate_params()
+        self.d = _whole(model, "n_features_in_", 1)
+        names = getattr(model, "feature_names_in_", None)
+        _expect(names is None or np.shape(names) == (self.d,), "feature_names_in_")
+        _expect(isinstance(model._kernel, Kernel), "the kernel")
+        _expect(model._kernel.name == model.kernel, "the kernel")
+        if hasattr(model, "support_"):
+            self._check_expansion()
+        if hasattr(model, "classes_"):
+            self._check_classes()
+        self._try()
+
+    def _check_expansion(self) -> None:
+        model, d = self.model, self.d
+        n_rows = _whole(model, "_n_rows", 1)
+        support = model.support_
+        _expect(_integers(support) and support.ndim == 1, "support_")
+        _expect(bool(((support >= 0) & (support < n_rows)).all()), "support_")
+        n, dual = len(support), model.dual_coef_
+        _expect(_numbers(dual) and dual.shape[1] == n and _finite(dual), "dual_coef_")
+        vectors, precomputed = model._support_vectors, model._kernel.is_precomputed
+        _expect(not precomputed or n_rows <= d, "n_features_in_")
+        if vectors is not None and not precomputed:
+            _expect(_numbers(vectors) and _finite(vectors), "the support vectors")
+            _expect(vectors.shape == (n, d), "the support vectors")
+        weights = model._weights
+        _expect(vectors is not None or weights is not None, "the support vectors")
+        if weights is not None:
+            _expect(_numbers(weights) and _finite(weights), "the weights")
+            _expect(weights.shape[1:] == (d,), "the weights")
+        b, counts = model.intercept_, model.n_support_
+        _expect(_numbers(b, 1) and _finite(b), "intercept_")
+        _expect(_integers(counts) and bool((counts >= 0).all()), "n_support_")
+        _expect(int(counts.sum()) == n, "n_support_")
+        _expect(model._precision in ("float32", "float64"), "the precision")
+        if model._local is not None:
+            self._check_parts(n)
+
+    def _check_parts(self, n: int) -> None:
+        local, parts = self.model._local, self.model._part_support
+        _expect(isinstance(local, (LocalModels, Committee)) and isinstance(parts, list), "parts")
+        for part in parts:
+            _expect(_integers(part) and part.ndim == 1, "parts")
+            _expect(bool(((part >= 0) & (part < n)).all()), "parts")
+        _expect(_numbers(local.intercept) and _finite(local.intercept), "parts")
+        _expect(local.intercept.shape[0] == len(parts), "parts")
+        if isinstance(local, Committee):
+            _expect(len(local.points) == len(parts), "parts")
+            return
+        _expect(local.known.shape == local.intercept.shape, "parts")
+        places = local.assign.args[0]
+        for field in dataclasses.fields(places):
+            value = getattr(places, field.name)
+            _expect(isinstance(value, Kernel) or _finite(value), "parts")
+        _expect(len(places.half_squares) == len(parts), "parts")
+
+    def _check_classes(self) -> None:
+        model = self.model
+        classes = model.classes_
+        _expect(isinstance(classes, np.ndarray) and classes.ndim == 1, "classes_")
+        _expect(len(classes) >= 2 and len(np.unique(classes)) == len(classes), "classes_")
+        if hasattr(model, "n_support_"):
+            _expect(len(model.n_support_) == len(classes), "n_support_")
+        k = len(classes)
+        scheme = getattr(model, "_scheme", "binary")
+        _expect(scheme in ("binary", "ovo", "ovr", "crammer_singer", "softmax"), "the scheme")
+        _expect(scheme != "binary" or k == 2, "the scheme")
+        _expect(scheme not in ("ovo", "ovr") or k > 2, "the scheme")
+        problems = {"binary": 1, "ovo": k * (k - 1) // 2}.get(scheme, k)
+        _expect(len(model.intercept_) == problems, "intercept_")
+        if hasattr(model, "dual_coef_"):
+            rows = k - 1 if scheme in ("binary", "ovo") else k
+            _expect(model.dual_coef_.shape[0] == rows, "dual_coef_")
+        weights = getattr(model, "_weights", None)
+        _expect(weights is None or len(weights) == problems, "the weights")
+
+    def _try(self) -> None:
+        """Predict a row of zeros."""
+        row: Any = sparse.csr_matrix((1, self.d))
+        if self.model._kernel.is_precomputed or self.d < 1000:
+            row = np.zeros((1, self.d))
+        nameless = copy.copy(self.model)  # as the row is
+        vars(nameless).pop("feature_names_in_", None)
+        _expect(np.shape(nameless.predict(row)) == (1,), "a prediction")
+
+
+def _expect(holds: bool, what: str) -> None:
+    if not holds:
+        raise ValueError(f"something is wrong with {what}")
+
+
+def _whole(model: Any, name: str, least: int) -> int:
+    value = getattr(model, name)
+    _expect(isinstance(value, int) and not isinstance(value, bool) and value >= least, name)
+    return int(value)
+
+
+def _integers(array: Any) -> bool:
+    return isinstance(array, np.ndarray) and array.dtype.kind in "iu"
+
+
+def _numbers(array: Any, dimensions: int = 2) -> bool:
+    is_array = isinstance(array, np.ndarray) or sparse.issparse(array)
+    return bool(is_array and array.ndim == dimensions and array.dtype.kind == "f")
+
+
+def _finite(array: Any) -> bool:
+    return bool(np.isfinite(array.data if sparse.issparse(array) else array).all())

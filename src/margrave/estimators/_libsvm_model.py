@@ -1,0 +1,324 @@
+"""Models of LIBSVM and LIBLINEAR as estimators, and back.
+
+LIBSVM sums coef_j k(x, x_j) - rho, and a positive sum speaks for the first of two labels in the
+order of its file. Here classes are sorted, so that pairs may have to be turned around.
+"""
+
+from __future__ import annotations
+
+import os
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils.validation import check_is_fitted
+
+from margrave.estimators._files import estimators
+from margrave.estimators.klr import KernelLogisticRegression
+from margrave.estimators.one_class import OneClassSVM
+from margrave.estimators.svc import SVC
+from margrave.estimators.svr import SVR
+from margrave.io.files import PathLike
+from margrave.io.libsvm_model import LinearText, SvmText, read_libsvm_model, write_libsvm_model
+from margrave.kernels import Kernel
+
+_KERNELS = {"polynomial": "poly"}  # where LIBSVM has another name
+_TYPES = {  # and the estimator to take where there is no such one
+    "c_svc": ("SVC", SVC),
+    "nu_svc": ("NuSVC", SVC),
+    "one_class": ("OneClassSVM", OneClassSVM),
+    "epsilon_svr": ("SVR", SVR),
+    "nu_svr": ("NuSVR", SVR),
+}
+
+
+def load_libsvm_model(path: PathLike, *, n_features: int | None = None) -> Any:
+    """Read a model file of LIBSVM or LIBLINEAR as a fitted estimator.
+
+    Labels and scores are those of LIBSVM's own tools, to the digits of the file. The file does not
+    tell what the model was trained on: `certificate_` is "none", `gap_` and `objective_` are NaN.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    n_features : int, default=None
+        Columns of the rows to predict; a file of LIBSVM does not tell, and None takes the largest
+        index of a support vector.
+
+    Returns
+    -------
+    model : estimator
+        SVC, NuSVC, OneClassSVM, SVR, NuSVR or (LIBLINEAR's logistic regression)
+        KernelLogisticRegression.
+    """
+    found = read_libsvm_model(path)
+    try:
+        model = _from_svm(found) if isinstance(found, SvmText) else _from_linear(found)
+        if n_features is not None:
+            _widen(model, n_features)
+    except ValueError as error:
+        raise ValueError(f"{os.fspath(path)}: {error}") from None
+    return model
+
+
+def save_libsvm_model(model: Any, path: PathLike, *, format: str = "auto") -> None:
+    """Write a fitted estimator as a model file that LIBSVM's or LIBLINEAR's tools read.
+
+    Parameters
+    ----------
+    model : estimator
+        A classifier of two classes or of pairs of classes, regression or one-class machine with
+        one of LIBSVM's kernels; with the linear kernel also one problem per class.
+    path : path
+        The file, which is replaced when the new one is complete.
+    format : {"auto", "libsvm", "liblinear"}, default="auto"
+        "auto" is LIBSVM's format wherever it can hold the model, else LIBLINEAR's.
+    """
+    if format not in ("auto", "libsvm", "liblinear"):
+        raise ValueError(f"format must be 'auto', 'libsvm' or 'liblinear', got {format!r}")
+    check_is_fitted(model)
+    if getattr(model, "_local", None) is not None:
+        raise ValueError("LIBSVM has no models of parts; use save, or train to the end")
+    per_class = hasattr(model, "_scheme") and model._scheme not in ("binary", "ovo")
+    linear = model._kernel.name == "linear"
+    if format == "liblinear" or (format == "auto" and per_class and linear):
+        write_libsvm_model(path, _to_linear(model))
+    elif per_class:
+        raise ValueError(
+            f"LIBSVM has no models with multi_class={model._scheme!r}; train with"
+            " multi_class='ovo', or use save"
+        )
+    else:
+        write_libsvm_model(path, _to_svm(model))
+
+
+# --- from files ----------------------------------------------------------------------------
+
+
+def _from_svm(text: SvmText) -> Any:
+    name = _KERNELS.get(text.kernel_type, text.kernel_type)
+    kernel = Kernel(name, text.gamma, text.degree, text.coef0)
+    listed, otherwise = _TYPES[text.svm_type]
+    cls = estimators().get(listed, otherwise)
+    model = cls(kernel=name, gamma=text.gamma, degree=text.degree, coef0=text.coef0)
+    coef, rho, order = text.coef, text.rho, np.arange(len(text.coef))
+    counts, sign = np.array([len(order)]), 1.0
+    if text.label is not None and text.nr_sv is not None:
+        _store_classes(model, text.label, "binary" if len(text.label) == 2 else "ovo")
+        given = np.argsort(text.label)
+        coef, order, counts, rho = _rearranged(coef, text.nr_sv, rho, given)
+        sign = -1.0 if len(given) == 2 else 1.0  # a positive score speaks for the second class
+    X, support = text.X[order], np.arange(len(order))
+    width, n_rows = max(1, X.shape[1]), max(1, len(order))
+    X.resize(len(order), width)
+    if kernel.is_precomputed:
+        serials = X[:, [0]].toarray().ravel()
+        if not (serials == np.round(serials)).all() or serials.min(initial=1) < 1:
+            raise ValueError("support vectors of a precomputed kernel need 0:number of the row")
+        X, support = np.empty((0, 0)), serials.astype(np.intp) - 1
+        width = n_rows = max(1, int(serials.max(initial=1)))
+    _store(model, kernel, -sign * rho, width)
+    model.support_, model._support_vectors, model._n_rows = support, X, n_rows
+    model.dual_coef_ = np.ascontiguousarray(sign * coef.T)
+    model.n_support_ = counts.astype(np.int32)
+    return model
+
+
+def _rearranged(coef: Any, counts: Any, rho: Any, given: Any) -> tuple[Any, Any, Any, Any]:
+    """Coefficients, places of the points, counts and rho for the classes in another order.
+
+    `given` tells which class of now comes first, second, and so on. A pair that turns around
+    changes its sign.
+    """
+    k, ends = len(given), np.cumsum(counts)
+    blocks = [np.arange(ends[i] - counts[i], ends[i]) for i in given]
+    places, counts = np.concatenate(blocks), counts[given]
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    number = {pair: p for p, pair in enumerate(combinations(range(k), 2))}
+    turned, thresholds = np.zeros((len(places), k - 1)), []
+    for a, b in number:
+        i, j = given[a], given[b]
+        sign = 1.0 if i < j else -1.0
+        thresholds.append(sign * rho[number[min(i, j), max(i, j)]])
+        for own, other, mine, theirs in ((a, b, i, j), (b, a, j, i)):
+            # the column for another class is its number, not counting one's own
+            to, column = slice(starts[own], starts[own + 1]), other - int(other > own)
+            turned[to, column] = sign * coef[blocks[own], theirs - int(theirs > mine)]
+    return turned, places, counts, np.array(thresholds)
+
+
+def _from_linear(text: LinearText) -> Any:
+    d = text.n_features
+    weights = np.ascontiguousarray(text.w[:d].T)
+    intercepts = text.bias * text.w[d] if text.bias >= 0 else np.zeros(len(weights))
+    kind = text.solver_type
+    cls: Any = SVC
+    parameters: dict[str, Any] = {"kernel": "linear"}
+    if kind == "ONECLASS_SVM":
+        cls, intercepts = OneClassSVM, np.array([-text.rho])
+    elif "SVR" in kind:
+        cls = SVR
+        if "L2LOSS" in kind:
+            parameters["loss"] = "squared_epsilon_insensitive"
+    else:
+        cls = KernelLogisticRegression if "LR" in kind.split("_") else SVC
+        parameters["multi_class"] = "crammer_singer" if kind == "MCSVM_CS" else "ovr"
+        if "L2LOSS" in kind:
+            parameters["loss"] = "squared_hinge"
+        parameters["intercept"] = "regularized" if text.bias >= 0 else None
+    model = cls(**parameters)
+    counts = np.zeros(1, dtype=np.int32)
+    if text.label is not None and cls not in (SVR, OneClassSVM):
+        k, given = len(text.label), np.argsort(text.label)
+        binary = k == 2 and kind != "MCSVM_CS"
+        _store_classes(model, text.label, "binary" if binary else parameters["multi_class"])
+        counts = np.zeros(k, dtype=np.int32)
+        if binary:
+            sign = -1.0 if given[0] == 0 else 1.0
+            weights, intercepts = sign * weights, sign * intercepts
+        else:
+            weights, intercepts = np.ascontiguousarray(weights[given]), intercepts[given]
+    _store(model, Kernel("linear"), intercepts, d)
+    model._weights = weights
+    model.support_, model._support_vectors = np.empty(0, dtype=np.intp), np.empty((0, d))
+    model.dual_coef_, model.n_support_ = np.zeros((len(weights), 0)), counts
+    return model
+
+
+def _store_classes(model: Any, label: Any, scheme: str) -> None:
+    model.classes_ = np.sort(label).astype(np.float64)
+    model.class_weight_ = np.ones(len(label))
+    model._scheme = scheme
+    # of equals LIBSVM takes the first label of its file, but the second of two
+    order = np.argsort(label).argsort()
+    model._tie_order = order if len(label) > 2 else order[::-1].copy()
+
+
+def _store(model: Any, kernel: Kernel, intercepts: Any, d: int) -> None:
+    """Store what is the same for all; of the certificate nothing is known."""
+    model._kernel, model.n_features_in_ = kernel, d
+    model.intercept_ = np.asarray(intercepts, dtype=np.float64)
+    model._weights = model._fit_rows = model._local = None
+    model._precision, model._n_rows = "float64", 1
+    if isinstance(model, OneClassSVM):
+        model._store(float(intercepts[0]))
+    unknown = np.full(len(model.intercept_), np.nan)
+    model.objectives_ = model.gaps_ = model._absolute_gaps = unknown
+    model.objective_ = model.gap_ = float("nan")
+    model.converged_, model.certificate_, model.solver_ = False, "none", "libsvm"
+    model.n_iter_, model.history_ = 0, []
+
+
+def _widen(model: Any, d: int) -> None:
+    if d < model.n_features_in_:
+        raise ValueError(f"the model has {model.n_features_in_} features, more than {d}")
+    model.n_features_in_ = d
+    if model._kernel.is_precomputed:
+        model._n_rows = d
+        return
+    vectors = sparse.csr_matrix(model._support_vectors)
+    vectors.resize(vectors.shape[0], d)
+    model._support_vectors = vectors
+    if model._weights is not None:
+        wider = np.zeros((len(model._weights), d))
+        wider[:, : model._weights.shape[1]] = model._weights
+        model._weights = wider
+
+
+# --- to files ------------------------------------------------------------------------------
+
+
+def _to_svm(model: Any) -> SvmText:
+    kernel = model._kernel
+    names = {_KERNELS.get(name, name): name for name in ("linear", "polynomial", "rbf", "sigmoid")}
+    names["precomputed"] = "precomputed"
+    if kernel.name not in names:
+        raise ValueError(f"LIBSVM has no kernel {kernel.name!r}; use save")
+    types = {name: svm_type for svm_type, (name, _) in _TYPES.items()}
+    svm_type = types.get(type(model).__name__, "c_svc" if hasattr(model, "classes_") else "")
+    if not svm_type:
+        raise ValueError(f"LIBSVM has no model like {type(model).__name__}; use save")
+    label = _whole_labels(model) if hasattr(model, "classes_") else None
+    k = 2 if label is None else len(label)
+    if model._weights is not None:
+        X, coef, counts = _weights_as_points(model._weights, k)
+    else:
+        X = model.support_[:, None] + 1.0 if kernel.is_precomputed else model.support_vectors_
+        coef, counts = model._dual.T, model.n_support_
+    rho = -model.intercept_
+    if label is not None:
+        # for two classes LIBSVM's positive side is the first one, ours the second
+        sign, given = -1.0 if k == 2 else 1.0, _label_order(model)
+        coef, places, counts, rho = _rearranged(sign * coef, counts, sign * rho, given)
+        X, label = X[places], label[given]
+    return SvmText(
+        svm_type,
+        names[kernel.name],
+        rho,
+        coef,
+        X,
+        kernel.gamma,
+        kernel.degree,
+        kernel.coef0,
+        label,
+        counts if label is not None else None,
+    )
+
+
+def _label_order(model: Any) -> Any:
+    """The classes in the order in which a file has to name them, for ties to end as here."""
+    order, k = model._tie_order, len(model.classes_)
+    if order is None:
+        return np.arange(k)
+    return order if k > 2 else order[::-1]
+
+
+def _weights_as_points(weights: Any, k: int) -> tuple[Any, Any, Any]:
+    """Weights of each pair of classes as one support vector of its first class."""
+    pairs = list(combinations(range(k), 2))
+    coef = np.zeros((len(pairs), k - 1))
+    for p, (_, j) in enumerate(pairs):
+        coef[p, j - 1] = 1.0
+    return weights, coef, np.arange(k - 1, -1, -1)
+
+
+def _to_linear(model: Any) -> LinearText:
+    if model._kernel.name != "linear":
+        raise ValueError(f"LIBLINEAR has the linear kernel alone, not {model._kernel.name!r}")
+    scheme = getattr(model, "_scheme", None)
+    if scheme == "ovo":
+        raise ValueError("LIBLINEAR has no pairs of classes; train with multi_class='ovr'")
+    weights = model.coef_.toarray() if sparse.issparse(model.coef_) else np.asarray(model.coef_)
+    b, rho = model.intercept_, 0.0
+    label = None
+    if isinstance(model, OneClassSVM):
+        kind, rho, b = "ONECLASS_SVM", -float(b[0]), np.zeros(1)
+    elif scheme is None:
+        kind = "L2R_L1LOSS_SVR_DUAL"
+    else:
+        given = _label_order(model)
+        label = _whole_labels(model)[given]
+        kind = {"crammer_singer": "MCSVM_CS"}.get(scheme, "L2R_L1LOSS_SVC_DUAL")
+        if isinstance(model, KernelLogisticRegression):
+            kind = "L2R_LR"
+        if scheme == "binary":
+            sign = -1.0 if given[0] == 0 else 1.0
+            weights, b = sign * weights, sign * b
+        else:
+            weights, b = weights[given], b[given]
+            if len(label) == 2 and kind != "MCSVM_CS":  # of two scores the difference decides
+                weights, b = weights[:1] - weights[1:], b[:1] - b[1:]
+    bias = 1.0 if np.any(b) else -1.0
+    table = np.vstack([weights.T, b]) if bias > 0 else weights.T
+    return LinearText(kind, np.ascontiguousarray(table), weights.shape[1], bias, label, rho)
+
+
+def _whole_labels(model: Any) -> Any:
+    classes = model.classes_
+    numbers = classes.astype(np.float64) if classes.dtype.kind in "biuf" else np.array([0.5])
+    if not (numbers == np.round(numbers)).all() or np.abs(numbers).max() >= 1 << 31:
+        shown = ", ".join(map(repr, classes[:3].tolist()))
+        raise ValueError(f"LIBSVM's labels are whole numbers, and the classes are {shown}, ...")
+    return numbers.astype(np.int64)

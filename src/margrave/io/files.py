@@ -1,0 +1,127 @@
+"""Bytes in and out: compressed files are unpacked, and a file is written whole or not at all."""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import gzip
+import lzma
+import mmap
+import os
+import stat
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+PathLike = str | os.PathLike[str]
+
+# how a compressed file begins, and what opens it
+_PACKED: list[tuple[bytes, Callable[..., Any]]] = [
+    (b"\x1f\x8b", gzip.open),
+    (b"BZh", bz2.open),
+    (b"\xfd7zXZ\x00", lzma.open),
+]
+_PACKERS: dict[str, Callable[..., Any]] = {
+    ".gz": gzip.open,
+    ".bz2": bz2.open,
+    ".xz": lzma.open,
+}
+
+
+def read_bytes(path: PathLike) -> NDArray[np.uint8]:
+    """Bytes of a file, unpacked if it is compressed by gzip, bzip2 or xz; else mapped, not copied.
+
+    Raises
+    ------
+    ValueError
+        If a compressed file is damaged or ends too early.
+    """
+    with open(path, "rb") as file:
+        begin = file.peek(6)[:6]
+        for magic, opener in _PACKED:
+            if begin.startswith(magic):
+                return np.frombuffer(_unpacked(path, opener, file), dtype=np.uint8)
+        status = os.fstat(file.fileno())
+        if stat.S_ISREG(status.st_mode) and status.st_size > 0:
+            return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+        return np.frombuffer(file.read(), dtype=np.uint8)
+
+
+def _unpacked(path: PathLike, opener: Callable[..., Any], file: IO[bytes]) -> bytes:
+    try:
+        with opener(file) as packed:
+            content: bytes = packed.read()
+            return content
+    except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+        raise ValueError(f"{os.fspath(path)}: the compressed file is damaged: {error}") from None
+
+
+@contextlib.contextmanager
+def replacing(path: PathLike) -> Iterator[IO[bytes]]:
+    """Write a file that takes its place when it is complete and on the disk.
+
+    Whatever goes wrong before leaves the old file, or none. A name that ends in .gz, .bz2 or .xz is
+    compressed. What is no regular file (a pipe, a device) is written as it comes.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "numbers")
+    >>> with replacing(path) as file:
+    ...     _ = file.write(b"1 2 3")
+    >>> open(path).read()
+    '1 2 3'
+    """
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise IsADirectoryError(21, "is a folder, not a file", os.fspath(path))
+    try:
+        if target.exists() and not target.is_file():
+            with open(target, "wb") as file:
+                yield file
+        else:
+            with _beside(target) as file:
+                yield file
+    except OSError as error:
+        if error.filename != os.fspath(path):  # the name that the user knows
+            error.filename = os.fspath(path)
+        raise
+
+
+@contextlib.contextmanager
+def _beside(target: Path) -> Iterator[IO[bytes]]:
+    """Write a file beside the target, then rename it."""
+    packer = _PACKERS.get(target.suffix)
+    number, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with os.fdopen(number, "wb") as file:
+            with contextlib.ExitStack() as stack:
+                yield stack.enter_context(packer(file, "wb")) if packer else file
+            file.flush()
+            os.fchmod(file.fileno(), _mode(target))
+            os.fsync(file.fileno())
+        os.replace(name, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
+    with contextlib.suppress(OSError):  # the new name to the disk, where the system can
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _mode(target: Path) -> int:
+    """Permissions of the file that is replaced, or those of any new file."""
+    if target.exists():
+        return stat.S_IMODE(target.stat().st_mode)
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask

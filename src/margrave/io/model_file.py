@@ -1,0 +1,132 @@
+"""Model files: named arrays and a description, in one safetensors file.
+
+    8 bytes       length of the header
+    header        JSON: type, shape and place of every array, and `__metadata__`:
+                      format    "margrave model"
+                      version   of the description, a whole number
+                      digest    SHA-256 of the file, with zeros where the digest stands
+                      model     JSON: the description
+    the arrays
+
+Any tool that reads safetensors can show the header and the arrays; the same model makes the same
+bytes. Reading executes nothing: it checks format, version, digest, types, shapes and places (these
+by the safetensors library), and returns arrays and plain Python values.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import safetensors
+import safetensors.numpy
+from numpy.typing import NDArray
+
+from margrave.io.files import PathLike, read_bytes, replacing
+
+VERSION = 1
+_FORMAT = "margrave model"
+_ZEROS = "0" * 64
+_TYPES = {"f": "F", "i": "I", "u": "U", "b": "BOOL"}  # by kind of dtype
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def write_model(path: PathLike, description: Any, arrays: Arrays) -> None:
+    """Write a description (JSON values) and the arrays that it names; whole or not at all."""
+    model = json.dumps(description, allow_nan=False, separators=(",", ":"))
+    metadata = {"format": _FORMAT, "version": str(VERSION), "digest": _ZEROS, "model": model}
+    header: dict[str, Any] = {"__metadata__": metadata}
+    pieces, end = [], 0
+    for name, array in sorted(arrays.items(), key=lambda item: -item[1].itemsize):  # aligned
+        begin, end = end, end + array.nbytes
+        kind = _TYPES[array.dtype.kind] + str(8 * array.itemsize)
+        header[name] = {
+            "dtype": "BOOL" if kind == "BOOL8" else kind,
+            "shape": list(array.shape),
+            "data_offsets": [begin, end],
+        }
+        pieces.append(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())
+    text = _framed(header)
+    metadata["digest"] = _digest(text, pieces)
+    with replacing(path) as file:
+        file.write(_framed(header))
+        for piece in pieces:
+            file.write(piece)
+
+
+def _framed(header: dict[str, Any]) -> bytes:
+    """A header with its length in front, so long that the arrays begin at a multiple of eight."""
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def read_model(path: PathLike) -> tuple[Any, Arrays]:
+    """Read a description and its arrays.
+
+    Raises
+    ------
+    ValueError
+        If the file is no model file, damaged, or of a later version.
+    """
+    name = os.fspath(path)
+    content = bytes(read_bytes(path))
+    metadata, length = _metadata(name, content)
+    version = metadata.get("version", "")
+    if not (isinstance(version, str) and version.isdecimal() and len(version) < 10):
+        raise ValueError(f"{name}: the model file has no version")
+    if int(version) > VERSION:
+        raise ValueError(
+            f"{name}: the model file has version {version}, and this margrave reads versions up to"
+            f" {VERSION}: it was written by a later margrave, use that one"
+        )
+    digest, model = metadata.get("digest"), metadata.get("model")
+    if not (isinstance(digest, str) and len(digest) == 64 and isinstance(model, str)):
+        raise ValueError(f"{name}: the model file is incomplete")
+    header = content[:length].replace(_quoted(digest), _quoted(_ZEROS), 1)
+    if _digest(header, [memoryview(content)[length:]]) != digest:
+        raise ValueError(f"{name}: the model file was altered or damaged: its digest does not fit")
+    try:
+        found = safetensors.numpy.load(content)
+        description = json.loads(model)
+    except (safetensors.SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"{name}: the model file is damaged: {error}") from None
+    return description, {key: array.copy() for key, array in found.items()}  # writable
+
+
+def is_model(path: PathLike) -> bool:
+    """Whether a file begins like a model file."""
+    begin = bytes(read_bytes(path)[:9])
+    return len(begin) == 9 and begin[8:] == b"{" and begin[4:8] == b"\0\0\0\0"
+
+
+def _metadata(name: str, content: bytes) -> tuple[dict[str, Any], int]:
+    """The metadata of a safetensors file, and where its arrays begin."""
+    length = 8 + int.from_bytes(content[:8], "little")
+    if len(content) < 9 or content[8:9] != b"{":
+        raise ValueError(f"{name}: this is no model file of margrave")
+    if length > len(content):
+        raise ValueError(f"{name}: the model file is cut short")
+    try:
+        header = json.loads(content[8:length])
+        metadata = header.get("__metadata__")
+    except (ValueError, AttributeError, RecursionError):
+        raise ValueError(f"{name}: the header of the model file is damaged") from None
+    if not isinstance(metadata, dict) or metadata.get("format") != _FORMAT:
+        raise ValueError(f"{name}: this is no model file of margrave")
+    return metadata, length
+
+
+def _quoted(digest: str) -> bytes:
+    return json.dumps(digest).encode()
+
+
+def _digest(header: bytes, pieces: Sequence[bytes | memoryview]) -> str:
+    digest = hashlib.sha256(header)
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()

@@ -1,0 +1,240 @@
+"""ONNX export (extra ``onnx``): converters for skl2onnx, by its conventions.
+
+    scores = sum_j coef_j k(x, x_j) + b          in double precision, whatever the input
+
+An import of this module registers the converters, so that ``skl2onnx.to_onnx`` takes every
+estimator of the package, alone or at the end of a pipeline; `to_onnx` is that call. Classifiers
+have the outputs `label` and `scores` (`decision_function`, or `predict_proba` where there is one),
+one-class machines `label` and `scores`, regression `variable`.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from margrave.estimators._files import estimators
+
+try:
+    import skl2onnx
+    from onnx import TensorProto
+    from skl2onnx.common.data_types import DoubleTensorType, Int64TensorType, StringTensorType
+except ImportError:
+    raise ImportError("ONNX export needs skl2onnx: pip install 'margrave[onnx]'") from None
+
+Floats = NDArray[np.float64]
+
+_TYPES = {"f": TensorProto.DOUBLE, "i": TensorProto.INT64, "U": TensorProto.STRING}
+
+
+def to_onnx(model: Any, X: Any, **options: Any) -> Any:
+    """Convert a fitted estimator, or a pipeline that ends with one.
+
+    Parameters
+    ----------
+    model : estimator or Pipeline
+        Fitted; models of parts and callable kernels have no ONNX form.
+    X : array-like of shape (n_samples, n_features)
+        Rows like those that will be predicted; one is enough, for their type.
+    **options
+        Passed on to ``skl2onnx.to_onnx``.
+
+    Returns
+    -------
+    graph : onnx.ModelProto
+    """
+    return skl2onnx.to_onnx(model, np.asarray(X)[:1], **options)
+
+
+class _Graph:
+    """Nodes and constants of one model."""
+
+    def __init__(self, scope: Any, container: Any) -> None:
+        self.scope, self.container = scope, container
+
+    def constant(self, value: Any) -> str:
+        """Name of an array."""
+        array = np.asarray(value)
+        kind = array.dtype.kind
+        flat = array.ravel().tolist()
+        if kind == "U":
+            flat = [text.encode() for text in flat]
+        name: str = self.scope.get_unique_variable_name("constant")
+        self.container.add_initializer(name, _TYPES[kind], list(array.shape), flat)
+        return name
+
+    def __call__(self, op: str, *inputs: Any, output: str | None = None, **attributes: Any) -> str:
+        """Add a node; inputs that are no names become constants."""
+        names = [i if isinstance(i, str) else self.constant(i) for i in inputs]
+        result: str = output or self.scope.get_unique_variable_name(op.lower())
+        node = self.scope.get_unique_operator_name(op)
+        self.container.add_node(op, names, [result], name=node, **attributes)
+        return result
+
+
+def _scores(graph: _Graph, model: Any, X: str) -> str:
+    """Scores of the model's problems, one column each."""
+    kernel = model._kernel
+    if model._local is not None:
+        raise ValueError("a model of parts has no ONNX form; train to the end")
+    if kernel.is_callable:
+        raise ValueError("a callable kernel has no ONNX form")
+    b = model.intercept_[None, :]
+    if kernel.name == "linear":
+        weights = model.coef_.toarray() if sparse.issparse(model.coef_) else model.coef_
+        return graph("Add", graph("MatMul", X, np.asarray(weights, np.float64).T), b)
+    coef: Floats = np.array(model._coefficients()).T
+    if kernel.is_precomputed:
+        values = graph("Gather", X, model.support_.astype(np.int64), axis=1)
+    else:
+        points = model.support_vectors_
+        points = points.toarray() if sparse.issparse(points) else points
+        values = _kernel(graph, kernel, X, points.astype(np.float64))
+    return graph("Add", graph("MatMul", values, coef), b)
+
+
+def _kernel(graph: _Graph, kernel: Any, X: str, points: Floats) -> str:
+    """Kernel values of rows with points."""
+    if kernel.name == "laplacian":
+        rows = graph("Unsqueeze", X, np.array([1]))
+        apart = graph("Abs", graph("Sub", rows, points[None]))
+        distances = graph("ReduceSum", apart, np.array([2]), keepdims=0)
+        return graph("Exp", graph("Mul", distances, np.float64(-kernel.gamma)))
+    products = graph("MatMul", X, points.T)
+    if kernel.name == "rbf":
+        own = graph("ReduceSum", graph("Mul", X, X), np.array([1]), keepdims=1)
+        squares = graph("Add", own, (points**2).sum(axis=1)[None])
+        distances = graph("Sub", squares, graph("Mul", products, np.float64(2.0)))
+        distances = graph("Max", distances, np.float64(0.0))  # rounding may go below
+        return graph("Exp", graph("Mul", distances, np.float64(-kernel.gamma)))
+    scaled = graph("Mul", products, np.float64(kernel.gamma))
+    shifted = graph("Add", scaled, np.float64(kernel.coef0))
+    if kernel.name == "sigmoid":
+        return graph("Tanh", shifted)
+    if kernel.name == "poly":
+        return graph("Pow", shifted, np.float64(kernel.degree))
+    raise ValueError(f"the kernel {kernel.name!r} has no ONNX form")
+
+
+def _sides(k: int) -> tuple[Floats, Floats]:
+    """Which class each pair speaks for when its score is positive, and when it is not."""
+    pairs = list(combinations(range(k), 2))
+    first, second = np.zeros((len(pairs), k)), np.zeros((len(pairs), k))
+    for p, (i, j) in enumerate(pairs):
+        first[p, i] = second[p, j] = 1.0
+    return first, second
+
+
+def _votes(graph: _Graph, scores: str, k: int, comparison: str) -> str:
+    """Votes of the pairs of classes."""
+    first, second = _sides(k)
+    won = graph("Cast", graph(comparison, scores, np.float64(0.0)), to=TensorProto.DOUBLE)
+    lost = graph("Sub", np.float64(1.0), won)
+    return graph("Add", graph("MatMul", won, first), graph("MatMul", lost, second))
+
+
+def _best(graph: _Graph, model: Any, scores: str) -> str:
+    """Number of the predicted class."""
+    k, order = len(model.classes_), model._tie_order
+    probabilistic = hasattr(model, "predict_proba")
+    if model._scheme == "binary":
+        second = not probabilistic if order is None else order[0] == 1
+        comparison = "GreaterOrEqual" if second else "Greater"
+        positive = graph(comparison, scores, np.float64(0.0))
+        return graph("Squeeze", graph("Cast", positive, to=TensorProto.INT64), np.array([1]))
+    if model._scheme == "ovo":
+        if model.break_ties:
+            scores = _decisions(graph, model, scores)
+        else:
+            scores = _votes(graph, scores, k, "Greater")
+    order = np.arange(k) if order is None else order
+    ordered = graph("Gather", scores, order.astype(np.int64), axis=1)
+    best = graph("ArgMax", ordered, axis=1, keepdims=0)
+    return graph("Gather", order.astype(np.int64), best)
+
+
+def _decisions(graph: _Graph, model: Any, scores: str) -> str:
+    """The decision function of several classes."""
+    if model._scheme != "ovo" or model.decision_function_shape == "ovo":
+        return scores
+    k = len(model.classes_)
+    first, second = _sides(k)
+    confidence = graph("MatMul", scores, first - second)
+    room = graph("Add", graph("Abs", confidence), np.float64(1.0))
+    squeezed = graph("Div", confidence, graph("Mul", room, np.float64(3.0)))
+    return graph("Add", _votes(graph, scores, k, "GreaterOrEqual"), squeezed)
+
+
+def _probabilities(graph: _Graph, model: Any, scores: str) -> str:
+    if model._scheme == "softmax":
+        return graph("Softmax", scores, axis=1)
+    if model._scheme == "binary":
+        both = graph("Concat", graph("Neg", scores), scores, axis=1)
+        return graph("Sigmoid", both)
+    own = graph("Sigmoid", scores)
+    return graph("Div", own, graph("ReduceSum", own, np.array([1]), keepdims=1))
+
+
+def _convert(scope: Any, operator: Any, container: Any) -> None:
+    """Add the nodes of one estimator."""
+    graph, model = _Graph(scope, container), operator.raw_operator
+    outputs = [variable.full_name for variable in operator.outputs]
+    X = graph("Cast", operator.inputs[0].full_name, to=TensorProto.DOUBLE)
+    scores = _scores(graph, model, X)
+    if not hasattr(model, "classes_"):
+        if not hasattr(model, "offset_"):
+            graph("Identity", scores, output=outputs[0])
+            return
+        inside = graph("GreaterOrEqual", scores, np.float64(0.0))
+        label = graph("Where", inside, np.array([[1]]), np.array([[-1]]))
+        graph("Squeeze", label, np.array([1]), output=outputs[0])
+        graph("Identity", scores, output=outputs[1])
+        return
+    graph("Gather", _labels(model), _best(graph, model, scores), output=outputs[0])
+    if hasattr(model, "predict_proba"):
+        found = _probabilities(graph, model, scores)
+    elif model._scheme == "crammer_singer" and len(model.classes_) == 2:
+        found = graph("MatMul", scores, np.array([[-1.0], [1.0]]))
+    else:
+        found = _decisions(graph, model, scores)
+    graph("Identity", found, output=outputs[1])
+
+
+def _labels(model: Any) -> Any:
+    """Classes as an array of strings, whole numbers or doubles."""
+    classes = model.classes_
+    if classes.dtype.kind in "UO":
+        return classes.astype(str)
+    return classes.astype(np.float64 if classes.dtype.kind == "f" else np.int64)
+
+
+def _parse(scope: Any, model: Any, inputs: Any, custom_parsers: Any = None) -> Any:
+    """Declare an estimator and its outputs."""
+    operator = scope.declare_local_operator(_alias(type(model)), model)
+    operator.inputs = list(inputs)
+    if hasattr(model, "classes_") or hasattr(model, "offset_"):
+        kind = _labels(model).dtype.kind if hasattr(model, "classes_") else "i"
+        types = {"U": StringTensorType, "i": Int64TensorType, "f": DoubleTensorType}
+        operator.outputs.append(scope.declare_local_variable("label", types[kind]([None])))
+        name = "scores"
+    else:
+        name = "variable"
+    width = None if hasattr(model, "classes_") else 1
+    operator.outputs.append(scope.declare_local_variable(name, DoubleTensorType([None, width])))
+    return operator.outputs
+
+
+def _shapes(operator: Any) -> None:
+    """All that is known of the shapes is said when the outputs are declared."""
+
+
+def _alias(cls: type) -> str:
+    return f"Margrave{cls.__name__}"
+
+
+for _cls in estimators().values():
+    skl2onnx.update_registered_converter(_cls, _alias(_cls), _shapes, _convert, parser=_parse)
