@@ -17,6 +17,7 @@ from margrave.estimators import (
     OneClassSVM,
 )
 from margrave.rows import RowBlocks
+from margrave.tuner import Tuner
 
 __version__ = version("margrave")
 
@@ -27,5 +28,6 @@ __all__ = [
     "ODMClassifier",
     "OneClassSVM",
     "RowBlocks",
+    "Tuner",
     "__version__",
 ]

@@ -1,0 +1,139 @@
+"""What a fit of a search borrows from the others: kernel values, a start, scores of the rows left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from margrave.problem import Data, Floats, JointProblem
+from margrave.progress import Progress
+from margrave.solvers import Solution
+from margrave.tuning.folds import Layout, Rows, SharedData, Start, Store
+from margrave.tuning.samples import Sample
+
+
+class Loan:
+    """What one fit gets: a lender for one estimator (`margrave.estimators._lender`).
+
+    Parameters
+    ----------
+    sample : Sample
+        The rows of the fit, in the order of the split's layout if it has one.
+    store : Store
+    start : Start or None
+        Where to begin.
+    watch : callable
+        Gets the progress of the fit.
+    """
+
+    def __init__(
+        self,
+        sample: Sample,
+        store: Store,
+        start: Start | None,
+        watch: Callable[[Progress], None],
+    ) -> None:
+        self.sample, self.store = sample, store
+        self.split, self.layout = sample.split, sample.layout
+        self.start, self.watch = start, watch
+        self.problems: Sequence[Any] = []
+        self.data: SharedData | None = None
+        self.found: Start | None = None
+
+    def lend(
+        self, problems: Sequence[Any], rows: Any, progress: Progress
+    ) -> tuple[Sequence[Any], list[Floats] | None]:
+        """Return the same problems on data whose kernel values are kept, and where to start."""
+        self.watch(progress)
+        self.problems = problems
+        starts = None if self.start is None else self.start.for_problems(problems)
+        return self._in_layout(rows) or self._alone(rows) or problems, starts
+
+    def keep(self, solutions: Sequence[Solution]) -> None:
+        """Take note of the solution."""
+        self.found = Start([s.beta for s in solutions], [p.C for p in self.problems])
+
+    def sums(self, X: Any, support: Any, coef: Floats) -> Floats | None:
+        """Scores of the rows left out, from kept kernel values; None for other rows."""
+        if self.data is None or self.layout is None or not self.data.made:
+            return None
+        if not (X is self.sample.machine_test or _equal(X, self.sample.machine_test)):
+            return None
+        ((_, offset, _), kernel_rows) = next(iter(self.data.made.items()))
+        queries = self.layout.trained(self.split)[support]
+        columns = [
+            kernel_rows.block_sums(queries, np.ascontiguousarray(coef), int(block))
+            for block in self.layout.blocks(self.split)
+        ]
+        tested = self.layout.order[self.layout.tested_by[self.layout.block_of] == self.split]
+        place = np.empty(int(tested.max()) + 1, dtype=np.intp)
+        place[tested] = np.arange(len(tested))
+        sums: Floats = np.concatenate(columns, axis=1).T[place[self.sample.test]]
+        return sums - offset * coef.sum(axis=0)
+
+    def _in_layout(self, rows: Any) -> list[Any] | None:
+        """Return the problems on the data of all folds, None where they do not fit into its blocks."""
+        first = self.problems[0]
+        if self.layout is None or isinstance(first, JointProblem) or not _has_values(first.data):
+            return None
+        if len(self.layout.order) > self.store.largest:
+            return None
+        layout, places = self.layout, self.layout.trained(self.split)[rows]
+        blocks = [_blocks(layout, places[problem.data_rows]) for problem in self.problems]
+        if any(found is None for found in blocks):
+            return None
+
+        def make() -> SharedData | None:
+            X = self.store.rows(layout)
+            if X is None or X.dtype != first.data.X.dtype or not _same_kind(X, first.data.X):
+                return None
+            return SharedData(X, first.data.kernel, layout.starts)
+
+        self.data = self.store.data((id(layout), first.data.kernel), make)
+        if self.data is None:
+            return None
+        return [
+            replace(problem, data=self.data, blocks=found)
+            for problem, found in zip(self.problems, blocks, strict=True)
+        ]
+
+    def _alone(self, rows: Any) -> list[Any] | None:
+        """Return the problems on data that other fits on this split share."""
+        data = self.problems[0].data
+        if not _has_values(data) or data.n_rows > self.store.largest:
+            return None
+        key = (self.sample.group, self.split, data.kernel, rows.tobytes(), data.starts.tobytes())
+        shared = self.store.data(key, lambda: SharedData(data.X, data.kernel, data.starts))
+        return [replace(problem, data=shared) for problem in self.problems]
+
+
+def _has_values(data: Data) -> bool:
+    """Whether there are kernel values to be kept: neither products of rows nor a table."""
+    return not (data.is_linear or data.kernel.is_precomputed)
+
+
+def _blocks(layout: Layout, places: Rows) -> tuple[int, ...] | None:
+    """Blocks that hold these places, in this order and no others."""
+    of = layout.block_of[places]
+    blocks = of[np.flatnonzero(np.diff(of, prepend=-1))]
+    whole = [np.arange(layout.starts[b], layout.starts[b + 1]) for b in blocks]
+    if not np.array_equal(np.concatenate(whole), places):
+        return None
+    return tuple(int(b) for b in blocks)
+
+
+def _same_kind(A: Any, B: Any) -> bool:
+    return bool(sparse.issparse(A) == sparse.issparse(B) and A.shape[1] == B.shape[1])
+
+
+def _equal(A: Any, B: Any) -> bool:
+    if not hasattr(B, "shape") or A.shape != B.shape:
+        return False
+    if sparse.issparse(A) or sparse.issparse(B):
+        both = sparse.issparse(A) and sparse.issparse(B)
+        return bool(both and (A != B).nnz == 0)
+    return bool(np.array_equal(A, np.asarray(B)))
