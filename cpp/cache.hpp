@@ -28,8 +28,9 @@ class RowCache {
 
     std::int64_t bytes() const { return bytes_; }
 
-    // The blocks that the next problem uses; the others may go when memory is short.
+    // The blocks that the next problem uses; the others may go when memory is short. Uses are counted anew.
     void use(const std::vector<int>& blocks) {
+        std::fill(uses_.begin(), uses_.end(), 0);
         for (auto& pool : pools_) pool.in_use = false;
         for (int b : blocks) pools_[b].in_use = true;
     }

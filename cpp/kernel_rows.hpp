@@ -58,7 +58,7 @@ struct KernelRows {
   private:
     // Fresh memory for a value costs a quarter of a nanosecond, and up to five where a host has to find it first; a value of
     // few features costs less than that to compute again. As with renting and buying: keep a row once it has been computed
-    // as often as the memory would have cost, by whichever problem.
+    // as often as the memory would have cost.
     bool worth_keeping(std::int64_t row, bool first) const {
         const double value = 0.2 + 0.012 * double(source->cost());  // nanoseconds
         return cache->uses(row, first) * value >= 1.9;

@@ -66,7 +66,7 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
     prune : bool, default=True
         Whether the rear of the first splits gives up. Its scores in `cv_results_` are those of the splits that it ran, at a
         relative duality gap of 0.01, and NaN for the others. Without pruning all scores are GridSearchCV's up to the
-        tolerance of the estimator. Nothing is pruned where no single metric decides, nor among five settings or less.
+        tolerance of the estimator. Nothing is pruned where no single metric decides, among five settings or less, or on less than 1,000 rows.
     n_jobs : int or None, default=None
         Threads; None for all cores of the process.
     time_limit : float or None, default=None
@@ -167,7 +167,9 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
         X, y = indexable(X, y)
         routed = self._get_routed_params_for_fit(_check_method_params(X, params=params))
         cv = check_cv(self.cv, y, classifier=is_classifier(self.estimator))
-        splits = [(np.asarray(a), np.asarray(b)) for a, b in cv.split(X, y, **routed.splitter.split)]
+        splits = [
+            (np.asarray(a), np.asarray(b)) for a, b in cv.split(X, y, **routed.splitter.split)
+        ]
         self.n_splits_ = cv.get_n_splits(X, y, **routed.splitter.split)
         if len(splits) != self.n_splits_:
             raise ValueError(
@@ -186,7 +188,9 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
         self._store(search, settings, metric)
         self.scorer_ = getattr(scorer, "_scorers", scorer)
         if search.stopped == "interrupted":
-            raise KeyboardInterrupt("the tuner keeps the results so far, but has no best_estimator_")
+            raise KeyboardInterrupt(
+                "the tuner keeps the results so far, but has no best_estimator_"
+            )
         if search.stopped == "time_limit":
             warnings.warn(
                 f"time_limit={self.time_limit} s was reached after {len(search.results)} of"
@@ -210,18 +214,22 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
 
     def _search(self, task: Task, settings: list[Setting], metric: str) -> Search:
         """Run the rounds of the race."""
+        lefts = race.rounds(len(settings), self.n_splits_, _num_samples(task.X))
+        decides = self.prune and (metric == "score" or isinstance(self.refit, str))
         with LiveTable(settings, self.n_splits_, metric, self.verbose) as table:
             search = self._crew(task, settings, table)
-            left = settings
-            decides = metric == "score" or isinstance(self.refit, str)
-            for split, most in enumerate(
-                race.rounds(len(settings), self.n_splits_) if self.prune and decides else []
-            ):
-                search.run(left, [split], race.COARSE)
-                if search.stopped or not self._is_single(search, metric):
-                    break
-                left = race.best_of(left, search.results, split + 1, metric, most)
-            search.run(left, range(self.n_splits_), 0.0)
+            try:
+                left = settings
+                for split, most in enumerate(lefts if decides else []):
+                    search.run(left, [split], race.COARSE)
+                    if search.stopped or not self._is_single(search, metric):
+                        break
+                    left = race.best_of(left, search.results, split + 1, metric, most)
+                search.run(left, range(self.n_splits_), 0.0)
+            except KeyboardInterrupt:  # struck between two rounds
+                search.stopped = "interrupted"
+            finally:
+                search.close()
         return search
 
     @staticmethod

@@ -234,6 +234,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
                 progress=progress,
                 engine="dask" if self.engine is None and remote else self.engine,
                 keep_early=keep_early,
+                rough=self._lender is not None and self._lender.rough,
             )
             try:
                 solutions = resolve_solver(self.solver).solve(list(problems), settings, starts)

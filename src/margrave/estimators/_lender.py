@@ -11,7 +11,12 @@ from margrave.solvers import Solution
 
 
 class Lender(Protocol):
-    """Kernel values and starting points from other fits on the same rows."""
+    """Kernel values and starting points from other fits on the same rows.
+
+    A `rough` fit needs no certificate.
+    """
+
+    rough: bool
 
     def lend(
         self, problems: Sequence[Any], rows: Any, progress: Progress

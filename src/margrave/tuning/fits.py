@@ -14,10 +14,11 @@ from sklearn.model_selection._validation import _score
 from sklearn.utils.validation import _check_method_params
 
 from margrave.progress import Progress
-from margrave.tuning.folds import Rows, Start, Store
+from margrave.tuning.folds import Rows, Store
 from margrave.tuning.loans import Loan
 from margrave.tuning.plan import Setting, machine_of
 from margrave.tuning.samples import Sample, Task, model_of, take_sample
+from margrave.tuning.starts import Start
 
 # solvers whose problems may lie on a part of the data; the others divide the rows in ways of their own
 _LENT = ("auto", "exact", "newton", "cd")
@@ -65,7 +66,7 @@ def fit_and_score(
                 memory_limit=terms.memory or own["memory_limit"],
             )
             if _is_lent(machine.solver):
-                loan = Loan(sample, terms.store, start, terms.watch)
+                loan = Loan(sample, terms.store, start, terms.watch, rough=machine.tol > own["tol"])
                 machine._lender = loan
         if sample.before is not None and machine is not None:
             _fit(machine, sample.machine_train, sample.y_train, {})
@@ -85,9 +86,7 @@ def fit_and_score(
     result["test_scores"] = _scores(task, model, sample.X_test, sample.y_test, sample.test)
     result["score_time"] = time.perf_counter() - begin
     if task.return_train_score:
-        result["train_scores"] = _scores(
-            task, model, sample.X_train, sample.y_train, sample.train
-        )
+        result["train_scores"] = _scores(task, model, sample.X_train, sample.y_train, sample.train)
     return result, sample, found
 
 
@@ -111,4 +110,4 @@ def _error_scores(task: Task) -> Result:
     names = getattr(task.scorer, "_scorers", None)  # of several metrics
     error = task.error_score if names is None else dict.fromkeys(names, task.error_score)
     assert isinstance(task.error_score, Real)
-    return {"test_scores": error, "train_scores": error}
+    return {"test_scores": error, **({"train_scores": error} if task.return_train_score else {})}

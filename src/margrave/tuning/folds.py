@@ -14,20 +14,17 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 from sklearn.utils import check_array
 
 from margrave import _core
 from margrave.estimators._base import canonical
-from margrave.problem import Data, Floats, JointProblem
-from margrave.progress import Progress
-from margrave.solvers import Solution
+from margrave.problem import Data
 
 Rows = NDArray[np.intp]
 Split = tuple[Rows, Rows]  # rows to train on, rows to test
@@ -152,13 +149,22 @@ class Store:
         """Return the data kept under this key, made if there are none."""
         if key not in self.kept:
             while len(self.kept) >= self.most:
-                self.kept.popitem(last=False)
+                self._forget()
             data = make()
             if data is None:
                 return None
             self.kept[key] = data
         self.kept.move_to_end(key)
         return self.kept[key]
+
+    def clear(self) -> None:
+        """Free all kernel values."""
+        while self.kept:
+            self._forget()
+
+    def _forget(self) -> None:
+        _, data = self.kept.popitem(last=False)
+        data.made.clear()  # a Python kernel holds its data, which hold the kernel rows
 
     def rows(self, layout: Layout) -> Any:
         """All rows in the order of the layout; None if they are not what a kernel can take."""
@@ -169,20 +175,3 @@ class Store:
                 X = None
             self.ordered = (layout, None if X is None else canonical(X)[layout.order])
         return self.ordered[1]
-
-
-@dataclass(frozen=True)
-class Start:
-    """A solution and the prices that it is for, problem by problem."""
-
-    betas: list[Floats]
-    C: list[Floats]
-
-    def for_problems(self, problems: Sequence[Any]) -> list[Floats] | None:
-        """Return a point of these problems near the solution, None if there is none."""
-        if [beta.shape for beta in self.betas] != [problem.shape for problem in problems]:
-            return None
-        return [
-            beta if beta.ndim > 1 else problem.feasible(beta * (problem.C / C))
-            for beta, C, problem in zip(self.betas, self.C, problems, strict=True)
-        ]

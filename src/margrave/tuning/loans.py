@@ -12,8 +12,9 @@ from scipy import sparse
 from margrave.problem import Data, Floats, JointProblem
 from margrave.progress import Progress
 from margrave.solvers import Solution
-from margrave.tuning.folds import Layout, Rows, SharedData, Start, Store
+from margrave.tuning.folds import Layout, Rows, SharedData, Store
 from margrave.tuning.samples import Sample
+from margrave.tuning.starts import Start
 
 
 class Loan:
@@ -28,6 +29,8 @@ class Loan:
         Where to begin.
     watch : callable
         Gets the progress of the fit.
+    rough : bool
+        Whether the running gap will do for an end.
     """
 
     def __init__(
@@ -36,10 +39,11 @@ class Loan:
         store: Store,
         start: Start | None,
         watch: Callable[[Progress], None],
+        rough: bool,
     ) -> None:
         self.sample, self.store = sample, store
         self.split, self.layout = sample.split, sample.layout
-        self.start, self.watch = start, watch
+        self.start, self.watch, self.rough = start, watch, rough
         self.problems: Sequence[Any] = []
         self.data: SharedData | None = None
         self.found: Start | None = None
@@ -50,12 +54,12 @@ class Loan:
         """Return the same problems on data whose kernel values are kept, and where to start."""
         self.watch(progress)
         self.problems = problems
-        starts = None if self.start is None else self.start.for_problems(problems)
-        return self._in_layout(rows) or self._alone(rows) or problems, starts
+        lent = self._in_layout(rows) or self._alone(rows) or list(problems)
+        return (lent, None) if self.start is None else self.start.begin(lent)
 
     def keep(self, solutions: Sequence[Solution]) -> None:
         """Take note of the solution."""
-        self.found = Start([s.beta for s in solutions], [p.C for p in self.problems])
+        self.found = Start.of(self.problems, solutions)
 
     def sums(self, X: Any, support: Any, coef: Floats) -> Floats | None:
         """Scores of the rows left out, from kept kernel values; None for other rows."""

@@ -4,7 +4,8 @@
     split 2: these, roughly solved               ->  the best third of them goes on
     all splits: these, to their own tolerance    ->  the best setting
 
-Equal scores stay together. The last round has at least `LEAST` settings, so that a small grid is searched in full.
+Equal scores stay together. The last round has at least five settings, so that a small grid is searched in full, and so are
+few rows, where chance would decide.
 """
 
 from __future__ import annotations
@@ -18,17 +19,20 @@ from margrave.tuning.plan import Setting
 Results = Mapping[tuple[int, int], dict[str, Any]]
 
 COARSE = 1e-2  # gap of the first rounds: accuracies move by less than a thousandth from there
-LEAST = 5
+_LEAST = 5
+_FEW_ROWS = 1000
 _SHARE = 3  # one of so many goes on
 _ROUNDS = 2
 
 
-def rounds(n_settings: int, n_splits: int) -> list[int]:
+def rounds(n_settings: int, n_splits: int, n_rows: int) -> list[int]:
     """How many settings are left after each of the first splits."""
     lefts: list[int] = []
     left = n_settings
-    while len(lefts) < min(_ROUNDS, n_splits - 1) and left > LEAST:
-        left = max(LEAST, math.ceil(left / _SHARE))
+    if n_rows < _FEW_ROWS:
+        return lefts
+    while len(lefts) < min(_ROUNDS, n_splits - 1) and left > _LEAST:
+        left = max(_LEAST, math.ceil(left / _SHARE))
         lefts.append(left)
     return lefts
 

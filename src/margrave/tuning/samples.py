@@ -46,7 +46,9 @@ class Sample:
     y_test: Any
     fit_params: dict[str, Any]
     before: Pipeline | None  # fitted steps in front of the machine
-    machine_train: Any  # what the machine is fitted to and scored on: the rows, or what the steps make of them
+    machine_train: (
+        Any  # what the machine is fitted to and scored on: the rows, or what the steps make of them
+    )
     machine_test: Any
 
 

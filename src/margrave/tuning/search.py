@@ -18,9 +18,10 @@ import sklearn
 
 from margrave.progress import Progress
 from margrave.tuning.fits import Result, Terms, fit_and_score
-from margrave.tuning.folds import Start, Store
+from margrave.tuning.folds import Store
 from margrave.tuning.plan import Setting
 from margrave.tuning.samples import Sample, Task
+from margrave.tuning.starts import Start
 
 _LOOK = 0.1  # seconds between two looks at the workers
 
@@ -86,7 +87,11 @@ class Search:
         if self.stopped:
             return
         settings, splits = list(settings), list(splits)
-        note = f"{len(settings)} left" if coarse == 0.0 else f"{len(settings)} on split {splits[0] + 1}"
+        note = (
+            f"{len(settings)} left"
+            if coarse == 0.0
+            else f"{len(settings)} on split {splits[0] + 1}"
+        )
         self.left = stretches(settings, splits)
         config = sklearn.get_config()  # belongs to a thread
         with ThreadPoolExecutor(len(self.workers)) as pool:
@@ -101,6 +106,11 @@ class Search:
         for future in futures:
             future.result()
         self.show(self.results, note)
+
+    def close(self) -> None:
+        """Free the kernel values."""
+        for worker in self.workers:
+            worker.store.clear()
 
     def _serve(self, worker: Worker, coarse: float, config: dict[str, Any]) -> None:
         with sklearn.config_context(**config):

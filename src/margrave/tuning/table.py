@@ -56,10 +56,14 @@ class LiveTable:
             scores = [_number(r["test_scores"], self.metric) for r in own if r is not None]
             if scores:
                 gap = max(r["gap"] for r in own if r is not None)
-                rows.append((len(scores), float(np.mean(scores)), float(np.std(scores)), gap, setting))
+                rows.append(
+                    (len(scores), float(np.mean(scores)), float(np.std(scores)), gap, setting)
+                )
         rows.sort(key=lambda row: (row[0], row[1]), reverse=True)
         done = len(results)
-        table = Table(title=f"{len(self.settings)} settings, {self.n_splits} splits: {note}, {done} fits")
+        table = Table(
+            title=f"{len(self.settings)} settings, {self.n_splits} splits: {note}, {done} fits"
+        )
         for name in self.names:
             table.add_column(name, justify="right")
         for name in ("splits", "mean score", "deviation", "worst gap"):
