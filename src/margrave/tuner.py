@@ -1,7 +1,7 @@
 """Search over a grid of settings by cross-validation, whose fits help each other.
 
-    for every split, kernel and line of settings:    C ascending, each fit from the solution of the last,
-                                                     kernel values shared by all settings and folds
+    for every split, kernel and line of settings:   C ascending, each fit from the last solution,
+                                                    kernel values shared by all settings and folds
     after the first splits the rear gives up (`tuning/race.py`)
 
 The face is that of :class:`sklearn.model_selection.GridSearchCV`.
@@ -43,17 +43,19 @@ _VECTORS = 80 << 20  # bytes that a fit needs besides kernel values
 class Tuner(GridSearchCV):  # type: ignore[misc]
     """Find the best of many settings by cross-validation.
 
-    The call and the attributes are those of :class:`sklearn.model_selection.GridSearchCV`. The fits share kernel
-    values between settings and folds, start from each other's solutions as C grows, and run side by side. With
-    `prune` the settings race: all of them are solved roughly on the first split, the best third of them on the second, and
-    the best third of these on all splits to their own tolerance.
+    The call and the attributes are those of :class:`sklearn.model_selection.GridSearchCV`. The fits
+    share kernel values between settings and folds, start from each other's solutions as C grows,
+    and run side by side. With `prune` the settings race: all of them are solved roughly on the
+    first split, the best third of them on the second, and the best third of these on all splits to
+    their own tolerance.
 
     Parameters
     ----------
     estimator : estimator
-        A kernel machine of this package, or a pipeline that ends with one. (Any other estimator is searched too, but
-        its fits have nothing to share.) In a pipeline the steps before the machine are fitted once per split
-        and setting of theirs; kernel values are then shared by the settings of a split, not between splits.
+        A kernel machine of this package, or a pipeline that ends with one. (Any other estimator is
+        searched too, but its fits have nothing to share.) In a pipeline the steps before the
+        machine are fitted once per split and setting of theirs; kernel values are then shared by
+        the settings of a split, not between splits.
     param_grid : dict or list of dict
         Names of parameters and the values to try, as for GridSearchCV.
     cv : int, splitter or iterable, default=5
@@ -61,16 +63,19 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
     scoring : str, callable, list, tuple, dict or None, default=None
         One or several metrics, as for GridSearchCV; None is the estimator's own `score`.
     refit : bool, str or callable, default=True
-        Whether to fit the best setting to all rows; with several metrics the name of the one that decides, or a function of
-        `cv_results_`, as for GridSearchCV.
+        Whether to fit the best setting to all rows; with several metrics the name of the one that
+        decides, or a function of `cv_results_`, as for GridSearchCV.
     prune : bool, default=True
-        Whether the rear of the first splits gives up. Its scores in `cv_results_` are those of the splits that it ran, at a
-        relative duality gap of 0.01, and NaN for the others. Without pruning all scores are GridSearchCV's up to the
-        tolerance of the estimator. Nothing is pruned where no single metric decides, among five settings or less, or on less than 1,000 rows.
+        Whether the rear of the first splits gives up. Its scores in `cv_results_` are those of the
+        splits that it ran, at a relative duality gap of 0.01, and NaN for the others. Without
+        pruning all scores are GridSearchCV's up to the tolerance of the estimator. Nothing is
+        pruned where no single metric decides, among five settings or less, or on less than 1,000
+        rows.
     n_jobs : int or None, default=None
         Threads; None for all cores of the process.
     time_limit : float or None, default=None
-        Seconds for the search. Then the best setting so far counts, and is fitted to all rows after that.
+        Seconds for the search. Then the best setting so far counts, and is fitted to all rows after
+        that.
     verbose : int, default=0
         1 shows a table of the best settings while the search goes on.
     error_score : "raise" or number, default=nan
@@ -81,9 +86,10 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
     Attributes
     ----------
     cv_results_ : dict of arrays
-        As of GridSearchCV, and further: `gap`, the worst relative duality gap among the fits of a setting; `pruned`, whether
-        it gave up before all splits were run. Means, deviations and times are over the splits that were run, and ranks
-        put those with fewer splits behind those with more.
+        As of GridSearchCV, and further: `gap`, the worst relative duality gap among the fits of a
+        setting; `pruned`, whether it gave up before all splits were run. Means, deviations and
+        times are over the splits that were run, and ranks put those with fewer splits behind those
+        with more.
     best_estimator_ : estimator
         Fitted to all rows, if `refit`.
     best_score_, best_params_, best_index_
@@ -93,8 +99,8 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
 
     Notes
     -----
-    Ctrl-C keeps what was found so far, `cv_results_` and `best_params_` included, and raises KeyboardInterrupt;
-    `best_estimator_` is then missing.
+    Ctrl-C keeps what was found so far, `cv_results_` and `best_params_` included, and raises
+    KeyboardInterrupt; `best_estimator_` is then missing.
 
     Examples
     --------
@@ -151,8 +157,8 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
         y : array-like of shape (n_samples,), default=None
             Targets.
         **params
-            What `fit` of the estimator, the scorer and the splitter take besides, as for GridSearchCV: `sample_weight`,
-            `groups`.
+            What `fit` of the estimator, the scorer and the splitter take besides, as for
+            GridSearchCV: `sample_weight`, `groups`.
 
         Returns
         -------
@@ -203,7 +209,7 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
         return self
 
     def _labels(self, y: Any) -> Any:
-        """Classes of the rows, where there are more than two: pairs of them are problems of their own."""
+        """Classes of the rows where there are more than two, since pairs of them are problems."""
         if y is None or not is_classifier(self.estimator):
             return None
         try:
@@ -234,7 +240,7 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
 
     @staticmethod
     def _is_single(search: Search, metric: str) -> bool:
-        """Whether a metric of this name is there; a function's metrics are known when it was called."""
+        """Whether there is such a metric; those of a function are known when it was called."""
         scores = [result["test_scores"] for result in search.results.values()]
         return all(metric in score for score in scores if isinstance(score, dict))
 
@@ -273,7 +279,8 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
         if self.refit or not self.multimetric_:
             self.best_index_ = int(self._select_best_index(self.refit, metric, self.cv_results_))
             if not callable(self.refit):
-                self.best_score_ = self.cv_results_[f"mean_test_{metric}"][self.best_index_]
+                means = self.cv_results_[f"mean_test_{metric}"]
+                self.best_score_ = float(means[self.best_index_])
             self.best_params_ = self.cv_results_["params"][self.best_index_]
 
     def _tabulate(
@@ -281,13 +288,14 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
     ) -> dict[str, Any]:
         """Return the results in scikit-learn's layout.
 
-        Splits that were not run get the mean of the others first, so that means are over those that were.
+        Splits that were not run get the mean of the others first, so that means are over those that
+        were.
         """
         n = self.n_splits_
         own = [[results.get((setting.number, k)) for k in range(n)] for setting in settings]
         run = np.array([[result is not None for result in line] for line in own])
         example = next(iter(results.values()))
-        out = []
+        out: list[dict[str, Any]] = []
         for line in own:
             filler = _mean([result for result in line if result is not None], example)
             out.extend(filler if result is None else result for result in line)

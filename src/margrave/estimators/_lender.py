@@ -33,7 +33,7 @@ class Lender(Protocol):
         ...
 
     def sums(self, X: Any, support: Any, coef: Floats) -> Floats | None:
-        """Return sum_j coef_j k(x, row support_j) for every x; None for rows X that it does not know.
+        """Return sum_j coef_j k(x, row support_j) for every x, None for rows X unknown to it.
 
         One column per column of `coef`.
         """

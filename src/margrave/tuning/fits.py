@@ -20,7 +20,7 @@ from margrave.tuning.plan import Setting, machine_of
 from margrave.tuning.samples import Sample, Task, model_of, take_sample
 from margrave.tuning.starts import Start
 
-# solvers whose problems may lie on a part of the data; the others divide the rows in ways of their own
+# solvers whose problems may lie on a part of the data; others divide the rows in their own ways
 _LENT = ("auto", "exact", "newton", "cd")
 
 Result = dict[str, Any]
@@ -45,8 +45,9 @@ def fit_and_score(
     start: Start | None,
     coarse: float,
 ) -> tuple[Result, Sample | None, Start | None]:
-    """Fit to a gap of `coarse` at best and score; returns also the sample and where others may start.
+    """Fit to a gap of `coarse` at best, and score.
 
+    Returns also the sample, for the next fit, and where that may start.
     A fit that fails gets the error score, as in scikit-learn.
     """
     begin = time.perf_counter()

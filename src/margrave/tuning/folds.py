@@ -1,13 +1,15 @@
 """What fits on the folds of one data set share: kernel values, starts, scores of the rows left out.
 
-In the order of a `Layout` the rows that a fold tests lie together, and the kernel matrix falls into blocks:
+In the order of a `Layout` the rows that a fold tests lie together, and the kernel matrix falls into
+blocks:
 
     | K_11 K_12 K_13 |      fold 1 trains on the blocks 2 and 3 and is tested by K_12 and K_13,
     | K_21 K_22 K_23 |      fold 2 trains on 1 and 3, ...
     | K_31 K_32 K_33 |
 
-Kernel rows are kept piece by piece (``cpp/cache.hpp``), so one store serves all folds and every setting with this
-kernel. Where a splitter does not test every row at most once and train on all others, each split has a store of its own.
+Kernel rows are kept piece by piece (``cpp/cache.hpp``), so one store serves all folds and every
+setting with this kernel. Where a splitter does not test every row at most once and train on all
+others, each split has a store of its own.
 """
 
 from __future__ import annotations
@@ -65,8 +67,8 @@ class Layout:
 def lay_out(splits: Sequence[Split], n_rows: int, labels: Rows | None) -> list[Layout | None]:
     """Layout of each split; splits have one in common as long as no row is tested twice.
 
-    `labels` are the classes of the rows where a fit solves pairs of classes, which are then blocks too. None for a
-    split that does not train on all rows that it does not test.
+    `labels` are the classes of the rows where a fit solves pairs of classes, which are then blocks
+    too. None for a split that does not train on all rows that it does not test.
     """
     layouts: list[Layout | None] = [None] * len(splits)
     group: list[int] = []

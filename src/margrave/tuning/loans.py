@@ -1,4 +1,4 @@
-"""What a fit of a search borrows from the others: kernel values, a start, scores of the rows left out."""
+"""What a fit of a search borrows from others: kernel values, a start, scores of rows left out."""
 
 from __future__ import annotations
 
@@ -77,10 +77,11 @@ class Loan:
         place = np.empty(int(tested.max()) + 1, dtype=np.intp)
         place[tested] = np.arange(len(tested))
         sums: Floats = np.concatenate(columns, axis=1).T[place[self.sample.test]]
-        return sums - offset * coef.sum(axis=0)
+        sums -= offset * coef.sum(axis=0)
+        return sums
 
     def _in_layout(self, rows: Any) -> list[Any] | None:
-        """Return the problems on the data of all folds, None where they do not fit into its blocks."""
+        """Return the problems on the data of all folds, None where its blocks do not suit them."""
         first = self.problems[0]
         if self.layout is None or isinstance(first, JointProblem) or not _has_values(first.data):
             return None

@@ -1,7 +1,8 @@
 """Settings of a grid in the order in which they help each other.
 
-Settings with the same kernel share kernel values. Among these, settings that differ in numbers by which the
-solution changes continuously form a line, along which each starts from the solution of the last:
+Settings with the same kernel share kernel values. Among these, settings that differ in numbers by
+which the solution changes continuously form a line, along which each starts from the solution of
+the last:
 
     kernel and its gamma   >   line: all else but C, nu, ...   >   C ascending
 """
@@ -27,8 +28,8 @@ _CONTINUOUS = ("nu", "epsilon", "theta", "upsilon", "lam", "C")
 class Setting:
     """One point of the grid.
 
-    Settings of the same `kernel` have the same kernel values on the same rows, settings of the same `line`
-    solutions that are near each other, in the order of `place`.
+    Settings of the same `kernel` have the same kernel values on the same rows, settings of the same
+    `line` solutions that are near each other, in the order of `place`.
     """
 
     number: int
@@ -82,7 +83,7 @@ def _key(params: dict[str, Any]) -> Hashable:
 
 def _hashable(value: Any) -> Hashable:
     if isinstance(value, BaseEstimator):  # its parameters are there themselves
-        return type(value)
+        return str(type(value))
     try:
         hash(value)
     except TypeError:

@@ -4,8 +4,8 @@
     split 2: these, roughly solved               ->  the best third of them goes on
     all splits: these, to their own tolerance    ->  the best setting
 
-Equal scores stay together. The last round has at least five settings, so that a small grid is searched in full, and so are
-few rows, where chance would decide.
+Equal scores stay together. The last round has at least five settings, so that a small grid is
+searched in full, and so are few rows, where chance would decide.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def rounds(n_settings: int, n_splits: int, n_rows: int) -> list[int]:
 def best_of(
     settings: Sequence[Setting], results: Results, n_splits: int, metric: str, left: int
 ) -> list[Setting]:
-    """Return the settings with the best mean over the first splits, and those equal to the last of them."""
+    """Return the settings with the best means over the first splits; equal ones stay together."""
     means = [mean_score(setting, results, n_splits, metric) for setting in settings]
     least = sorted(means, reverse=True)[min(left, len(means)) - 1]
     return [setting for setting, mean in zip(settings, means, strict=True) if mean >= least]

@@ -1,7 +1,8 @@
 """The search: settings and splits among workers, and who goes on after each round.
 
-A worker is a thread that takes a kernel and a split at a time and goes along the lines of its settings. Each has a store of
-kernel values; it goes on with kernels that it knows as long as there are some.
+A worker is a thread that takes a kernel and a split at a time and goes along the lines of its
+settings. Each has a store of kernel values; it goes on with kernels that it knows as long as there
+are some.
 """
 
 from __future__ import annotations

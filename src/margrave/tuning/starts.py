@@ -4,8 +4,8 @@ A solution beta with scores f = K beta starts the next problem at its best multi
 
     min over s   D(s beta) = 1/2 s^2 beta'f + sum_i h_i(s beta_i),      s beta in the new box,
 
-which is nearly C'/C where most variables are at their bound, and nearly 1 where none are. The scores there are s f: no
-kernel value has to be computed for them.
+which is nearly C'/C where most variables are at their bound, and nearly 1 where none are. The
+scores there are s f: no kernel value has to be computed for them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Start:
 
     @classmethod
     def of(cls, problems: Sequence[Any], solutions: Sequence[Solution]) -> Start:
-        """Take what is needed of solutions; their scores with the intercept if it is regularised."""
+        """Take what is needed of solutions; scores include an intercept that is regularised."""
         scores = [
             s.scores + (s.beta.sum(axis=0) if p.intercept == "regularized" else 0.0)
             for p, s in zip(problems, solutions, strict=True)
