@@ -32,6 +32,7 @@ test: $(VENV)/installed-test
 
 bench: $(VENV)/installed-bench
 	$(BIN)/python -m benchmarks.run
+	$(BIN)/python -m benchmarks.tuning
 	$(BIN)/python -m benchmarks.plot
 	$(BIN)/python -m benchmarks.report
 
