@@ -372,6 +372,16 @@ def test_a_start_is_the_best_multiple_of_the_last_solution():
         np.testing.assert_allclose(problem.scores, s * f, rtol=1e-3, atol=1e-9)
 
 
+def test_many_rows_are_not_lent_but_start_from_each_other(monkeypatch):
+    """Where solvers look at active rows only: same scores."""
+    wanted = Tuner(SVC(tol=TOL), GRID, 4, "roc_auc", prune=False).fit(X, TWO)
+    monkeypatch.setattr("margrave.tuner._MANY_ROWS", 100)
+    monkeypatch.setattr("margrave.solvers.working_set._MANY_ROWS", 100)
+    monkeypatch.setattr("margrave.solvers.divide._MANY_ROWS", 100)
+    found = Tuner(SVC(tol=TOL), GRID, 4, "roc_auc", prune=False).fit(X, TWO)
+    np.testing.assert_allclose(split_scores(found), split_scores(wanted), atol=2e-3)
+
+
 def test_memory_that_does_not_suffice_changes_nothing():
     estimator = SVC(tol=TOL, memory_limit="1MB")
     ours = Tuner(estimator, GRID, 4, "roc_auc", prune=False).fit(X, TWO)

@@ -72,7 +72,8 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
         pruned where no single metric decides, among five settings or less, or on less than 1,000
         rows.
     n_jobs : int or None, default=None
-        Threads; None for all cores of the process.
+        Threads in all; None for all cores of the process. Fits of the search have one each; the
+        estimator's own `n_jobs` is for the last fit, to all rows.
     time_limit : float or None, default=None
         Seconds for the search. Then the best setting so far counts, and is fitted to all rows after
         that.
@@ -249,11 +250,12 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
         machine, n_rows = machine_of(self.estimator), _num_samples(task.X)
         kernels = len({setting.kernel for setting in settings})
         threads = thread_count(self.n_jobs)
-        remote = machine is not None and machine.engine is not None
+        remote = getattr(machine, "engine", None) is not None
         n_workers = 1 if remote else min(threads, kernels * self.n_splits_)
         each, share, most, largest = max(1, threads // n_workers), None, 1, 0
         if machine is not None:
-            share = max(1, parse_bytes(machine.memory_limit) // n_workers)
+            limit = getattr(machine, "memory_limit", None)
+            share = max(1, parse_bytes(limit) // n_workers)
             matrix = 4 * n_rows**2 + _VECTORS
             if n_rows < _MANY_ROWS and matrix <= share and each == 1:
                 most = min(kernels, share // matrix)

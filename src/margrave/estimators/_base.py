@@ -195,12 +195,12 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         problems: Sequence[Any],
         starts: list[Floats] | None,
         pack: Callable[[Any, Sequence[Solution]], None],
-        rows: Rows,
+        rows: Rows | None = None,
     ) -> tuple[list[Solution], Progress]:
         """Run the solver on the problems within the budgets.
 
         Models that come early are stored by `pack` on a copy of this estimator: `early_`. `rows`
-        are those of the fit behind the rows of the problems.
+        are those of the fit behind the rows of the problems, for a search that lends kernel values.
         """
         self.__dict__.pop("early_", None)  # of an earlier fit
         progress = Progress(
@@ -212,8 +212,9 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             label=type(self).__name__,
         )
 
-        if self._lender is not None:
-            problems, starts = self._lender.lend(problems, rows, progress)
+        lender = None if rows is None else self._lender
+        if lender is not None:
+            problems, starts = lender.lend(problems, rows, progress)
         kept: list[Solution] = []
         remote = isinstance(problems[0].data.X, RemoteRows)
 
@@ -234,7 +235,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
                 progress=progress,
                 engine="dask" if self.engine is None and remote else self.engine,
                 keep_early=keep_early,
-                rough=self._lender is not None and self._lender.rough,
+                rough=lender is not None and lender.rough,
             )
             try:
                 solutions = resolve_solver(self.solver).solve(list(problems), settings, starts)
@@ -243,8 +244,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
                     raise
                 progress.interrupt()
                 solutions = kept or WorkingSet().solve(list(problems), settings)
-        if self._lender is not None:
-            self._lender.keep(solutions)
+        if lender is not None:
+            lender.keep(solutions)
         return solutions, progress
 
     def _seed(self) -> int:

@@ -13,7 +13,9 @@ import numpy as np
 from sklearn.model_selection._validation import _score
 from sklearn.utils.validation import _check_method_params
 
+from margrave.estimators._base import KernelMachine
 from margrave.progress import Progress
+from margrave.solvers import WorkingSet
 from margrave.tuning.folds import Rows, Store
 from margrave.tuning.loans import Loan
 from margrave.tuning.plan import Setting, machine_of
@@ -60,15 +62,7 @@ def fit_and_score(
         model = model_of(task, setting)
         machine, loan = machine_of(model), None
         if machine is not None:
-            own = machine.get_params(deep=False)
-            machine.set_params(
-                tol=max(own["tol"], coarse),
-                n_jobs=terms.threads if own["n_jobs"] is None else own["n_jobs"],
-                memory_limit=terms.memory or own["memory_limit"],
-            )
-            if _is_lent(machine.solver):
-                loan = Loan(sample, terms.store, start, terms.watch, rough=machine.tol > own["tol"])
-                machine._lender = loan
+            loan = _lend(machine, sample, terms, start, coarse)
         if sample.before is not None and machine is not None:
             _fit(machine, sample.machine_train, sample.y_train, {})
             model.steps[:-1] = sample.before.steps
@@ -91,8 +85,19 @@ def fit_and_score(
     return result, sample, found
 
 
-def _is_lent(solver: Any) -> bool:
-    return solver in _LENT if isinstance(solver, str) else type(solver).__name__ == "WorkingSet"
+def _lend(
+    machine: KernelMachine, sample: Sample, terms: Terms, start: Start | None, coarse: float
+) -> Loan:
+    """Give a machine its share of the worker's means."""
+    own = machine.get_params(deep=False)
+    tol = max(own.get("tol", 0.0), coarse)
+    given = {"tol": tol, "n_jobs": terms.threads, "memory_limit": terms.memory}
+    machine.set_params(**{name: value for name, value in given.items() if name in own})
+    solver = own.get("solver")
+    store = terms.store if isinstance(solver, WorkingSet) or solver in _LENT else None
+    loan = Loan(sample, store, start, terms.watch, rough=tol > own.get("tol", tol))
+    machine._lender = loan
+    return loan
 
 
 def _fit(model: Any, X: Any, y: Any, params: dict[str, Any]) -> None:

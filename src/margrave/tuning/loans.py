@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from margrave.problem import Data, Floats, JointProblem
+from margrave.problem import Data, Floats, JointProblem, Problem
 from margrave.progress import Progress
 from margrave.solvers import Solution
 from margrave.tuning.folds import Layout, Rows, SharedData, Store
@@ -24,7 +24,8 @@ class Loan:
     ----------
     sample : Sample
         The rows of the fit, in the order of the split's layout if it has one.
-    store : Store
+    store : Store or None
+        None lends nothing, and watches only.
     start : Start or None
         Where to begin.
     watch : callable
@@ -36,7 +37,7 @@ class Loan:
     def __init__(
         self,
         sample: Sample,
-        store: Store,
+        store: Store | None,
         start: Start | None,
         watch: Callable[[Progress], None],
         rough: bool,
@@ -54,12 +55,15 @@ class Loan:
         """Return the same problems on data whose kernel values are kept, and where to start."""
         self.watch(progress)
         self.problems = problems
-        lent = self._in_layout(rows) or self._alone(rows) or list(problems)
+        if self.store is None or not isinstance(problems[0], (Problem, JointProblem)):
+            return problems, None
+        lent = self._in_layout(rows, self.store) or self._alone(rows, self.store) or list(problems)
         return (lent, None) if self.start is None else self.start.begin(lent)
 
     def keep(self, solutions: Sequence[Solution]) -> None:
         """Take note of the solution."""
-        self.found = Start.of(self.problems, solutions)
+        if self.store is not None and isinstance(self.problems[0], (Problem, JointProblem)):
+            self.found = Start.of(self.problems, solutions)
 
     def sums(self, X: Any, support: Any, coef: Floats) -> Floats | None:
         """Scores of the rows left out, from kept kernel values; None for other rows."""
@@ -80,12 +84,12 @@ class Loan:
         sums -= offset * coef.sum(axis=0)
         return sums
 
-    def _in_layout(self, rows: Any) -> list[Any] | None:
+    def _in_layout(self, rows: Any, store: Store) -> list[Any] | None:
         """Return the problems on the data of all folds, None where its blocks do not suit them."""
         first = self.problems[0]
         if self.layout is None or isinstance(first, JointProblem) or not _has_values(first.data):
             return None
-        if len(self.layout.order) > self.store.largest:
+        if len(self.layout.order) > store.largest:
             return None
         layout, places = self.layout, self.layout.trained(self.split)[rows]
         blocks = [_blocks(layout, places[problem.data_rows]) for problem in self.problems]
@@ -93,12 +97,12 @@ class Loan:
             return None
 
         def make() -> SharedData | None:
-            X = self.store.rows(layout)
+            X = store.rows(layout)
             if X is None or X.dtype != first.data.X.dtype or not _same_kind(X, first.data.X):
                 return None
             return SharedData(X, first.data.kernel, layout.starts)
 
-        self.data = self.store.data((id(layout), first.data.kernel), make)
+        self.data = store.data((id(layout), first.data.kernel), make)
         if self.data is None:
             return None
         return [
@@ -106,13 +110,13 @@ class Loan:
             for problem, found in zip(self.problems, blocks, strict=True)
         ]
 
-    def _alone(self, rows: Any) -> list[Any] | None:
+    def _alone(self, rows: Any, store: Store) -> list[Any] | None:
         """Return the problems on data that other fits on this split share."""
         data = self.problems[0].data
-        if not _has_values(data) or data.n_rows > self.store.largest:
+        if not _has_values(data) or data.n_rows > store.largest:
             return None
         key = (self.sample.group, self.split, data.kernel, rows.tobytes(), data.starts.tobytes())
-        shared = self.store.data(key, lambda: SharedData(data.X, data.kernel, data.starts))
+        shared = store.data(key, lambda: SharedData(data.X, data.kernel, data.starts))
         return [replace(problem, data=shared) for problem in self.problems]
 
 

@@ -36,7 +36,8 @@ class Setting:
     params: dict[str, Any]
     kernel: Hashable
     line: Hashable
-    place: tuple[float, ...]
+    place: tuple[float, ...] = ()
+    gamma: float = 0.0  # zero where it is no number
 
 
 def machine_of(estimator: Any) -> KernelMachine | None:
@@ -54,7 +55,7 @@ def _setting(number: int, params: dict[str, Any], estimator: Any) -> Setting:
     model = clone(estimator).set_params(**clone(params, safe=False))
     machine = machine_of(model)
     if machine is None:
-        return Setting(number, params, number, number, ())
+        return Setting(number, params, number, number)
     own = machine.get_params(deep=True)
     before = (
         {
@@ -73,6 +74,7 @@ def _setting(number: int, params: dict[str, Any], estimator: Any) -> Setting:
         kernel=_key({**before, **{name: own[name] for name in _KERNEL if name in own}}),
         line=_key({**before, **{f" {name}": value for name, value in rest.items()}}),
         place=tuple(float(own[name]) for name in numbers),
+        gamma=float(own["gamma"]) if isinstance(own.get("gamma"), (int, float)) else 0.0,
     )
 
 

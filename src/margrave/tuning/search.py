@@ -93,7 +93,9 @@ class Search:
             if coarse == 0.0
             else f"{len(settings)} on split {splits[0] + 1}"
         )
-        self.left = stretches(settings, splits)
+        alive = {setting.number for setting in settings}
+        self.starts = {key: start for key, start in self.starts.items() if key[0] in alive}
+        self.left = stretches(settings, splits, self._seconds)
         config = sklearn.get_config()  # belongs to a thread
         with ThreadPoolExecutor(len(self.workers)) as pool:
             futures = [pool.submit(self._serve, w, coarse, config) for w in self.workers]
@@ -156,6 +158,11 @@ class Search:
                 if coarse and found is not None:
                     self.starts[key] = found
 
+    def _seconds(self, setting: Setting) -> float:
+        """How long a setting took on the splits that it was run on."""
+        own = [r for (number, _), r in self.results.items() if number == setting.number]
+        return float(sum(result["fit_time"] for result in own))
+
     def _watch(self, worker: Worker) -> Callable[[Progress], None]:
         def watch(progress: Progress) -> None:
             worker.progress = progress
@@ -172,9 +179,14 @@ class Search:
                 worker.progress.interrupt()
 
 
-def stretches(settings: Iterable[Setting], splits: Iterable[int]) -> list[Stretch]:
-    """Group settings by kernel, one stretch for each kernel and split."""
+def stretches(
+    settings: Iterable[Setting], splits: Iterable[int], seconds: Callable[[Setting], float]
+) -> list[Stretch]:
+    """Group settings by kernel, one stretch for each kernel and split, the longest first.
+
+    Where nothing is known of the time, a large gamma counts as long: it makes more support vectors.
+    """
     ordered = sorted(settings, key=lambda s: (repr(s.kernel), repr(s.line), s.place))
-    groups = [(kernel, list(own)) for kernel, own in groupby(ordered, key=lambda s: s.kernel)]
-    groups.sort(key=lambda group: -len(group[1]))  # the longest first
-    return [Stretch(kernel, split, own) for kernel, own in groups for split in splits]
+    groups = [list(own) for _, own in groupby(ordered, key=lambda s: s.kernel)]
+    groups.sort(key=lambda own: (-sum(map(seconds, own)), -own[0].gamma, -len(own)))
+    return [Stretch(own[0].kernel, split, own) for own in groups for split in splits]
