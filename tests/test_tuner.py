@@ -286,10 +286,12 @@ def test_folds_and_settings_share_kernel_values_and_starts(counted, n_classes):
 
 def test_test_scores_come_from_kept_values(monkeypatch):
     """No model evaluates its kernel on rows left out, and the scores are right all the same."""
-    kept = Tuner(SVC(tol=TOL), GRID, 4, "roc_auc", False, prune=False).fit(X, TWO)
+    rows, labels = LONG[:800], LONG[:800, 0] > 0
+    estimator, grid = SVC(gamma=0.005), {"C": [1.0, 2.0], "intercept": ["free", "regularized"]}
+    wanted = GridSearchCV(estimator, grid, cv=4, scoring="roc_auc", refit=False).fit(rows, labels)
     monkeypatch.setattr("margrave.models.Expansion.scores", None)
-    again = Tuner(SVC(tol=TOL), GRID, 4, "roc_auc", False, prune=False).fit(X, TWO)
-    np.testing.assert_array_equal(split_scores(kept), split_scores(again))
+    found = Tuner(estimator, grid, 4, "roc_auc", False).fit(rows, labels)
+    np.testing.assert_allclose(split_scores(found), split_scores(wanted), atol=2e-3)
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
@@ -368,8 +370,8 @@ def test_a_start_is_the_best_multiple_of_the_last_solution():
         (problem,), (beta,) = start.begin(caught["problems"])
         old, f = start.betas[0], start.scores[0]
         s = min(np.abs(old).sum() / (old @ f), C, max(1.0, C))
-        np.testing.assert_allclose(beta, s * old, rtol=1e-3, atol=1e-9)
-        np.testing.assert_allclose(problem.scores, s * f, rtol=1e-3, atol=1e-9)
+        np.testing.assert_allclose(beta, s * old, rtol=0.02, atol=1e-9)
+        np.testing.assert_allclose(problem.scores / f, beta[0] / old[0], rtol=1e-9)
 
 
 def test_many_rows_are_not_lent_but_start_from_each_other(monkeypatch):

@@ -69,9 +69,11 @@ class Loan:
         """Scores of the rows left out, from kept kernel values; None for other rows."""
         if self.data is None or self.layout is None or not self.data.made:
             return None
+        ((_, offset, _), kernel_rows) = next(iter(self.data.made.items()))
+        if kernel_rows.cached_bytes < self.data.n_rows**2:  # a quarter: few features are not kept
+            return None
         if not (X is self.sample.machine_test or _equal(X, self.sample.machine_test)):
             return None
-        ((_, offset, _), kernel_rows) = next(iter(self.data.made.items()))
         queries = self.layout.trained(self.split)[support]
         columns = [
             kernel_rows.block_sums(queries, np.ascontiguousarray(coef), int(block))

@@ -20,7 +20,8 @@ from margrave import _core
 from margrave.problem import Floats, JointProblem, Problem
 from margrave.solvers import Solution
 
-_TRIALS = 25  # of the multiple: each takes a third off where it may be
+_TRIALS = 15  # each takes a third off where the best multiple may be
+_GOLDEN = 0.5 * (5.0**0.5 - 1.0)
 
 
 @dataclass(frozen=True)
@@ -88,25 +89,27 @@ def _begin(problem: Any, beta: Floats, f: Floats, C: Floats) -> tuple[Any, Float
 
 def _best_multiple(problem: Problem, beta: Floats, f: Floats, most: float) -> float:
     """Golden section for the s in [0, most] with the least dual value, within the box."""
-    loss = problem.loss.core()
-    low, high = loss.box(problem.y, problem.C)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        room = np.where(beta > 0.0, high / beta, np.where(beta < 0.0, low / beta, np.inf))
-    a, b = 0.0, min(most, float(room.min(initial=np.inf)))
-    square = float(beta @ f)
+    at = np.flatnonzero(beta)
+    if len(at) == 0:
+        return 1.0
+    loss, y, C, beta = problem.loss.core(), problem.y[at], problem.C[at], beta[at]
+    low, high = loss.box(y, C)
+    square = float(beta @ f[at])
 
     def dual(s: float) -> float:
-        return 0.5 * s * s * square + float(loss.conjugate(problem.y, problem.C, s * beta).sum())
+        return 0.5 * s * s * square + float(loss.conjugate(y, C, s * beta).sum())
 
-    if not np.isfinite(b) or b <= 0.0:
-        return 0.0
-    golden = 0.5 * (np.sqrt(5.0) - 1.0)
-    at_b, top = dual(b), b
+    a, b = 0.0, min(most, float(np.where(beta > 0.0, high / beta, low / beta).min()))
+    top, left, right = b, b - _GOLDEN * (b - a), a + _GOLDEN * (b - a)
+    at_left, at_right, at_top = dual(left), dual(right), dual(top)
     for _ in range(_TRIALS):
-        left, right = b - golden * (b - a), a + golden * (b - a)
-        if dual(left) < dual(right):
-            b = right
+        if at_left < at_right:
+            b, right, at_right = right, left, at_left
+            left = b - _GOLDEN * (b - a)
+            at_left = dual(left)
         else:
-            a = left
-    s = 0.5 * (a + b)
-    return top if at_b <= dual(s) else s
+            a, left, at_left = left, right, at_right
+            right = a + _GOLDEN * (b - a)
+            at_right = dual(right)
+    best, s = min((at_left, left), (at_right, right))
+    return top if at_top <= best else s
