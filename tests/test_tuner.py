@@ -29,6 +29,7 @@ from sklearn.model_selection import (
 )
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.random_projection import GaussianRandomProjection
 
 from margrave import SVC, SVR, KernelLogisticRegression, ODMClassifier, OneClassSVM, Tuner
 from margrave.estimators._base import KernelMachine
@@ -36,7 +37,7 @@ from margrave.kernels import Kernel
 from margrave.problem import Data
 from margrave.solvers import WorkingSet
 from margrave.tuning.folds import SharedData, lay_out
-from margrave.tuning.starts import StartedProblem
+from margrave.tuning.starts import Start, StartedProblem
 
 X, LABELS = make_classification(240, 10, n_informative=6, n_classes=3, random_state=0)
 TWO = np.where(LABELS == 1, "yes", "no")
@@ -224,6 +225,8 @@ def test_few_settings_few_rows_and_no_deciding_metric_are_not_pruned():
     several = Tuner(SVC(), WIDE, 2, two, False).fit(rows, labels)
     assert not several.cv_results_["pruned"].any()
     assert not hasattr(several, "best_params_")
+    chosen = Tuner(SVC(), WIDE, 2, None, lambda table: 7).fit(rows, labels)
+    assert not chosen.cv_results_["pruned"].any()
     named = Tuner(SVC(), WIDE, 2, two, "roc_auc").fit(rows, labels)
     assert named.cv_results_["pruned"].any()
     assert named.best_score_ == named.cv_results_["mean_test_roc_auc"][named.best_index_]
@@ -265,7 +268,7 @@ def counted(monkeypatch):
 
 
 # kernel rows of so many features are kept from the first time on
-LONG = np.random.default_rng(1).standard_normal((2000, 200))
+LONG = np.random.default_rng(1).standard_normal((1200, 200))
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -342,8 +345,6 @@ def test_a_layout_has_all_rows_and_every_test_set_in_blocks(data):
 
 def test_a_start_is_the_best_multiple_of_the_last_solution():
     """For the hinge loss: s = sum |beta| / beta'f, within the box."""
-    from margrave.tuning.starts import Start
-
     model = SVC(C=1.0, gamma=0.1, tol=1e-8)
     caught = {}
 
@@ -394,6 +395,17 @@ def test_memory_that_does_not_suffice_changes_nothing():
 # --- the face of scikit-learn -------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("state", [0, None])
+def test_a_pipeline_whose_steps_are_random_shares_what_is_the_same(counted, state):
+    pipeline = make_pipeline(GaussianRandomProjection(8, random_state=state), SVC(tol=TOL))
+    grid = {"svc__C": [0.1, 1.0, 10.0], "svc__gamma": [0.05]}
+    tuner = Tuner(pipeline, grid, 3, None, False, n_jobs=1)
+    tuner.fit(X, TWO, svc__sample_weight=np.ones(len(X)))  # with weights every fit has all steps
+    assert (tuner.cv_results_["gap"] <= TOL).all()
+    assert counted["stores"] == (3 if state == 0 else 9)
+    assert counted["known scores"] == (6 if state == 0 else 0)
+
+
 def test_weights_reach_fits_and_scores_as_in_scikit_learn():
     weight = np.random.default_rng(0).uniform(0.0, 2.0, len(X))
     weight[::7] = 0.0
@@ -431,6 +443,8 @@ def test_several_metrics():
     with pytest.raises(ValueError, match="refit must be set to a scorer key"):
         Tuner(SVC(), GRID, 4, metrics).fit(X, TWO)
     assert Tuner(SVC(), GRID, 3, metrics, lambda table: 2).fit(X, TWO).best_index_ == 2
+    one = Tuner(SVC(), GRID, 3, "roc_auc", "any name").fit(X, TWO)  # is as good as True
+    assert one.best_score_ == one.cv_results_["mean_test_score"].max()
 
     def both(model, X, y):
         return {"area": 0.5, "hits": model.score(X, y)}

@@ -190,8 +190,7 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
             *(routed.estimator.fit, routed.scorer.score, scorer, self.error_score),
             self.return_train_score,
         )
-        metric = self.refit if isinstance(self.refit, str) else metric
-        search = self._search(task, settings, metric if isinstance(metric, str) else "score")
+        search = self._search(task, settings, metric == "score")
         self._store(search, settings, metric)
         self.scorer_ = getattr(scorer, "_scorers", scorer)
         if search.stopped == "interrupted":
@@ -219,10 +218,11 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
             return None
         return labels if len(classes) > 2 else None
 
-    def _search(self, task: Task, settings: list[Setting], metric: str) -> Search:
-        """Run the rounds of the race."""
+    def _search(self, task: Task, settings: list[Setting], single: bool) -> Search:
+        """Run the rounds of the race where a metric decides: a single one, or that of `refit`."""
         lefts = race.rounds(len(settings), self.n_splits_, _num_samples(task.X))
-        decides = self.prune and (metric == "score" or isinstance(self.refit, str))
+        metric = self.refit if isinstance(self.refit, str) else "score"
+        decides = self.prune and not callable(self.refit) and (single or metric != "score")
         with LiveTable(settings, self.n_splits_, metric, self.verbose) as table:
             search = self._crew(task, settings, table)
             try:
@@ -277,6 +277,7 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
         self.multimetric_ = isinstance(first, dict)
         if callable(self.scoring) and self.multimetric_:
             self._check_refit_for_multimetric(first)
+            metric = self.refit
         self.cv_results_ = self._tabulate(settings, search.results)
         if self.refit or not self.multimetric_:
             self.best_index_ = int(self._select_best_index(self.refit, metric, self.cv_results_))

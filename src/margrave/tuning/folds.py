@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.utils import check_array
 
 from margrave import _core
@@ -177,3 +178,15 @@ class Store:
                 X = None
             self.ordered = (layout, None if X is None else canonical(X)[layout.order])
         return self.ordered[1]
+
+
+def same_rows(A: Any, B: Any) -> bool:
+    """Whether two matrices hold the same numbers."""
+    if A is B:
+        return True
+    if not hasattr(B, "shape") or A.shape != B.shape:
+        return False
+    if sparse.issparse(A) or sparse.issparse(B):
+        both = sparse.issparse(A) and sparse.issparse(B)
+        return bool(both and (A != B).nnz == 0)
+    return bool(np.array_equal(A, np.asarray(B)))

@@ -12,7 +12,7 @@ from scipy import sparse
 from margrave.problem import Data, Floats, JointProblem, Problem
 from margrave.progress import Progress
 from margrave.solvers import Solution
-from margrave.tuning.folds import Layout, Rows, SharedData, Store
+from margrave.tuning.folds import Layout, Rows, SharedData, Store, same_rows
 from margrave.tuning.samples import Sample
 from margrave.tuning.starts import Start
 
@@ -57,8 +57,10 @@ class Loan:
         self.problems = problems
         if self.store is None or not isinstance(problems[0], (Problem, JointProblem)):
             return problems, None
-        lent = self._in_layout(rows, self.store) or self._alone(rows, self.store) or list(problems)
-        return (lent, None) if self.start is None else self.start.begin(lent)
+        self.problems = (
+            self._in_layout(rows, self.store) or self._alone(rows, self.store) or list(problems)
+        )
+        return (self.problems, None) if self.start is None else self.start.begin(self.problems)
 
     def keep(self, solutions: Sequence[Solution]) -> None:
         """Take note of the solution."""
@@ -72,7 +74,7 @@ class Loan:
         ((_, offset, _), kernel_rows) = next(iter(self.data.made.items()))
         if kernel_rows.cached_bytes < self.data.n_rows**2:  # a quarter: few features are not kept
             return None
-        if not (X is self.sample.machine_test or _equal(X, self.sample.machine_test)):
+        if not same_rows(X, self.sample.machine_test):
             return None
         queries = self.layout.trained(self.split)[support]
         columns = [
@@ -118,7 +120,13 @@ class Loan:
         if not _has_values(data) or data.n_rows > store.largest:
             return None
         key = (self.sample.group, self.split, data.kernel, rows.tobytes(), data.starts.tobytes())
-        shared = store.data(key, lambda: SharedData(data.X, data.kernel, data.starts))
+
+        def make() -> SharedData:
+            return SharedData(data.X, data.kernel, data.starts)
+
+        shared = store.data(key, make)
+        if shared is None or not same_rows(shared.X, data.X):  # steps of a pipeline may be random
+            return None
         return [replace(problem, data=shared) for problem in self.problems]
 
 
@@ -139,12 +147,3 @@ def _blocks(layout: Layout, places: Rows) -> tuple[int, ...] | None:
 
 def _same_kind(A: Any, B: Any) -> bool:
     return bool(sparse.issparse(A) == sparse.issparse(B) and A.shape[1] == B.shape[1])
-
-
-def _equal(A: Any, B: Any) -> bool:
-    if not hasattr(B, "shape") or A.shape != B.shape:
-        return False
-    if sparse.issparse(A) or sparse.issparse(B):
-        both = sparse.issparse(A) and sparse.issparse(B)
-        return bool(both and (A != B).nnz == 0)
-    return bool(np.array_equal(A, np.asarray(B)))

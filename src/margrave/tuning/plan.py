@@ -57,15 +57,14 @@ def _setting(number: int, params: dict[str, Any], estimator: Any) -> Setting:
     if machine is None:
         return Setting(number, params, number, number)
     own = machine.get_params(deep=True)
-    before = (
-        {
+    before = {}  # parameters of the steps in front
+    if isinstance(model, Pipeline):
+        last = model.steps[-1][0]
+        before = {
             name: value
             for name, value in model.get_params(deep=True).items()
-            if not name.startswith(model.steps[-1][0]) and name != "steps"
+            if name.partition("__")[0] not in (last, "steps")
         }
-        if isinstance(model, Pipeline)
-        else {}
-    )
     numbers = [name for name in _CONTINUOUS if isinstance(own.get(name), (int, float))]
     rest = {name: value for name, value in own.items() if name not in numbers}
     return Setting(

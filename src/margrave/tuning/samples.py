@@ -46,9 +46,7 @@ class Sample:
     y_test: Any
     fit_params: dict[str, Any]
     before: Pipeline | None  # fitted steps in front of the machine
-    machine_train: (
-        Any  # what the machine is fitted to and scored on: the rows, or what the steps make of them
-    )
+    machine_train: Any  # the rows, or what the steps make of them
     machine_test: Any
 
 
@@ -76,4 +74,5 @@ def take_sample(task: Task, split: int, setting: Setting) -> Sample:
 
 
 def model_of(task: Task, setting: Setting) -> Any:
+    """Return the estimator with the parameters of a setting."""
     return clone(task.estimator).set_params(**clone(setting.params, safe=False))

@@ -17,8 +17,10 @@ from typing import Any
 import numpy as np
 
 from margrave import _core
+from margrave.kernels import Kernel
 from margrave.problem import Floats, JointProblem, Problem
 from margrave.solvers import Solution
+from margrave.tuning.folds import same_rows
 
 _TRIALS = 15  # each takes a third off where the best multiple may be
 _GOLDEN = 0.5 * (5.0**0.5 - 1.0)
@@ -49,11 +51,13 @@ class StartedProblem(Problem):
 
 @dataclass(frozen=True)
 class Start:
-    """Solutions and the prices that they are for, problem by problem."""
+    """Solutions on some rows and the prices that they are for, problem by problem."""
 
     betas: list[Floats]
     scores: list[Floats]
     C: list[Floats]
+    X: Any
+    kernel: Kernel
 
     @classmethod
     def of(cls, problems: Sequence[Any], solutions: Sequence[Solution]) -> Start:
@@ -62,11 +66,16 @@ class Start:
             s.scores + (s.beta.sum(axis=0) if p.intercept == "regularized" else 0.0)
             for p, s in zip(problems, solutions, strict=True)
         ]
-        return cls([s.beta for s in solutions], scores, [p.C for p in problems])
+        data = problems[0].data
+        betas, C = [s.beta for s in solutions], [p.C for p in problems]
+        return cls(betas, scores, C, data.X, data.kernel)
 
     def begin(self, problems: Sequence[Any]) -> tuple[list[Any], list[Floats] | None]:
         """Return the problems and a start for each; none if they are of another kind."""
         if [beta.shape for beta in self.betas] != [problem.shape for problem in problems]:
+            return list(problems), None
+        data = problems[0].data
+        if data.kernel != self.kernel or not same_rows(self.X, data.X):  # the scores are others
             return list(problems), None
         begun = [
             _begin(problem, beta, f, C)
