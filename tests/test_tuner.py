@@ -232,6 +232,20 @@ def test_few_settings_few_rows_and_no_deciding_metric_are_not_pruned():
     assert named.best_score_ == named.cv_results_["mean_test_roc_auc"][named.best_index_]
 
 
+def test_fits_that_were_not_rough_are_not_repeated(monkeypatch):
+    rows, labels = big()
+    fits, fit = [], LogisticRegression.fit
+
+    def counting(self, *args, **kwargs):
+        fits.append(self.C)
+        return fit(self, *args, **kwargs)
+
+    monkeypatch.setattr(LogisticRegression, "fit", counting)
+    grid = {"C": list(np.logspace(-4, 2, 18))}
+    tuner = Tuner(LogisticRegression(), grid, 4, None, False).fit(rows, labels)
+    assert len(fits) == np.isfinite(split_scores(tuner)).sum() < 4 * 18
+
+
 # --- what is shared: counted, not timed ---------------------------------------------------------
 
 

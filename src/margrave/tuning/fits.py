@@ -54,7 +54,7 @@ def fit_and_score(
     """
     begin = time.perf_counter()
     found = None
-    result: Result = {"fit_error": None, "gap": np.nan, "score_time": 0.0}
+    result: Result = {"fit_error": None, "gap": np.nan, "score_time": 0.0, "rough": False}
     result["n_test_samples"] = len(task.splits[split][1])
     try:
         if sample is None or sample.split != split or sample.group != setting.kernel:
@@ -63,6 +63,7 @@ def fit_and_score(
         machine, loan = machine_of(model), None
         if machine is not None:
             loan = _lend(machine, sample, terms, start, coarse)
+            result["rough"] = loan.rough
         if sample.before is not None and machine is not None:
             _fit(machine, sample.machine_train, sample.y_train, {})
             model.steps[:-1] = sample.before.steps

@@ -148,6 +148,9 @@ class Search:
             if self.stopped:
                 return
             key = (setting.number, stretch.split)
+            if key in self.results and not self.results[key]["rough"]:
+                before = (setting.line, self.starts.get(key))
+                continue
             start = self.starts.get(key) or (before[1] if before[0] == setting.line else None)
             result, sample, found = fit_and_score(
                 self.task, setting, stretch.split, sample, terms, start, coarse
