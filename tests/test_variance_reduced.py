@@ -15,13 +15,13 @@ from sklearn.exceptions import ConvergenceWarning
 
 from margrave import SVC, ODMClassifier, RowBlocks, _core
 from margrave.blocks import GradientBlock
+from margrave.blocks.passes import Passes
 from margrave.engines import ENGINES, Serial
 from margrave.losses import SMOOTH_LOSSES, Loss
 from margrave.problem import Data, Problem
 from margrave.progress import Progress
 from margrave.solvers import Newton, Settings, VarianceReduced, resolve_solver
 from margrave.solvers.landmarks import compressed, landmarks
-from margrave.solvers.passes import Passes
 from margrave.solvers.variance_reduced import METHODS
 from tests import build, cases
 from tests.data import load

@@ -12,6 +12,8 @@ from importlib.metadata import version
 from margrave.estimators import (
     SVC,
     SVR,
+    BayesianSVC,
+    BayesianSVR,
     KernelLogisticRegression,
     ODMClassifier,
     OneClassSVM,
@@ -24,6 +26,8 @@ __version__ = version("margrave")
 __all__ = [
     "SVC",
     "SVR",
+    "BayesianSVC",
+    "BayesianSVR",
     "KernelLogisticRegression",
     "ODMClassifier",
     "OneClassSVM",

@@ -106,6 +106,65 @@ class LinearModel:
 
 
 @dataclass(frozen=True)
+class Landmarks:
+    """Features of a kernel: products in the span of some points.
+
+        phi(x) = L^-1 k(points, x),    L L' = k(points, points),    phi(x)'phi(z) ~ k(x, z)
+
+    Parameters
+    ----------
+    points : ndarray or CSR of shape (n_points, d)
+        For a precomputed kernel: the numbers of the training rows that are the points.
+    factor : float64 array of shape (n_points, n_points)
+        L, lower triangular.
+    kernel : Kernel
+    """
+
+    points: Any
+    factor: Floats
+    kernel: Kernel
+
+    def features(self, X: Any) -> Floats:
+        """phi of rows X (kernel values with all training rows if precomputed)."""
+        values = self.kernel.values(X, self.points)
+        found: Floats = solve_triangular(self.factor, values.T, lower=True).T
+        return found
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """What is known of weights: their mean and covariance, and draws where they were kept.
+
+    Parameters
+    ----------
+    mean : float64 array of shape (n_outputs, n_weights)
+        An intercept, if there is one, is the last weight.
+    covariance : float64 array of shape (n_outputs, n_weights, n_weights)
+    draws : float64 array of shape (n_draws, n_outputs, n_weights) or None
+        Of all chains, one after the other.
+
+    Examples
+    --------
+    >>> one = Posterior(np.ones((1, 2)), np.eye(2)[None])
+    >>> mean, deviation = one.scores(np.array([[3.0, 4.0]]))
+    >>> mean.tolist(), deviation.tolist()
+    ([[7.0]], [[5.0]])
+    """
+
+    mean: Floats
+    covariance: Floats
+    draws: Floats | None = None
+
+    def scores(self, features: Any) -> tuple[Floats, Floats]:
+        """Mean and standard deviation of the scores of rows, one column per output."""
+        means = np.asarray(features @ self.mean.T)
+        variances = [
+            np.asarray((features @ cov * features).sum(axis=1)).ravel() for cov in self.covariance
+        ]
+        return means, np.sqrt(np.maximum(np.stack(variances, axis=1), 0.0))
+
+
+@dataclass(frozen=True)
 class LocalModels:
     """One model per part of the rows: the part that a row belongs to decides which one speaks.
 

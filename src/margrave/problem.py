@@ -221,7 +221,7 @@ class Problem:
         return primal, 0.5 * norm + float(core.conjugate(self.y, self.C, beta).sum())
 
     def linear_terms(
-        self, beta: Floats, dual_weights: Floats, weights: Floats, scores: Floats, b: float
+        self, beta: Floats, dual_weights: Floats, weights: Floats, scores: Floats, b: Any
     ) -> tuple[float, float, float]:
         """Primal value of the weights w, dual value of beta, and their sum, for the linear kernel.
 
@@ -402,6 +402,18 @@ class JointProblem:
         conjugate = float(self.C @ loss.conjugate(self.shares(beta), self.y))
         return 0.5 * norm + paid, 0.5 * norm + conjugate
 
+    def linear_terms(
+        self, beta: Floats, dual_weights: Floats, weights: Floats, scores: Floats, b: Floats
+    ) -> tuple[float, float, float]:
+        """Primal value of the weights, dual value of beta, and their sum, for the linear kernel."""
+        loss, total = JOINT_LOSSES[self.loss], beta.sum(axis=0)
+        primal = 0.5 * float((weights**2).sum()) + float(self.C @ loss.value(scores + b, self.y))
+        dual = 0.5 * float((dual_weights**2).sum())
+        dual += float(self.C @ loss.conjugate(self.shares(beta), self.y))
+        if self.intercept == "regularized":
+            primal, dual = primal + 0.5 * float(b @ b), dual + 0.5 * float(total @ total)
+        return primal, dual, max(0.0, primal + dual)
+
     def shares(self, beta: Floats) -> Floats:
         """Points p_i of the simplex behind the dual variables."""
         shares: Floats = -beta / self.C[:, None]
@@ -421,6 +433,8 @@ class Solution:
     the ``certificate`` is that of the "blocks", there is an ``intercept`` per part, and ``combine``
     tells which part's model speaks for a new row: the "nearest", their "sum", or a "committee";
     ``level`` is what any of them adds to its scores, ``goal`` the gap that the parts were to reach.
+    Where the model's coefficients are no dual variables, for the certificate "features", these are
+    the ``dual_point``.
     """
 
     beta: Floats
@@ -441,3 +455,4 @@ class Solution:
     combine: str = "nearest"
     level: float = 0.0
     goal: float | None = None
+    dual_point: Floats | None = None

@@ -73,6 +73,12 @@ class RowBlocks:
         for number, source in enumerate(self._sources):
             yield _read(source, number)
 
+    def stretch(self, first: int, last: int) -> RowBlocks:
+        """Whole blocks: those of the rows from `first` up to `last`."""
+        starts = np.cumsum([0, *self.sizes])
+        a, b = np.searchsorted(starts, [first, last])
+        return RowBlocks(self._sources[a:b])
+
     def check(self) -> None:
         """Raise for values that are not finite."""
         for number, block in enumerate(self):

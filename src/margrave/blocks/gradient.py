@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from margrave import _core
+from margrave.blocks.passes import within
 from margrave.kernels import core_rows
 from margrave.losses import Loss
 
@@ -81,7 +80,7 @@ class GradientBlock:
 
     def steepness(self, seconds: float) -> float:
         """Return the largest n loss_i'' |x_i|^2: one more is how fast the gradients of p_i vary."""
-        with self._within(seconds):
+        with within(self.team, seconds):
             squares = self.rows.squares() + (1.0 if self.constant else 0.0)
         return self.n_rows * float(np.max(self.loss.steepest(self.y, self.C) * squares))
 
@@ -90,19 +89,19 @@ class GradientBlock:
 
         X'beta, and the sums of losses, of conjugates h_i(beta_i), and of nonzero variables.
         """
-        with self._within(seconds):
+        with within(self.team, seconds):
             self.scores = self._products(z)
             self.beta, _ = self.terms.respond(None, 0.0, self.scores + z[-1])
             return self._combined(self.beta), self._figures(z, self.beta)
 
     def start(self, seconds: float) -> Floats:
         """X'beta of the variables to begin with."""
-        with self._within(seconds):
+        with within(self.team, seconds):
             return self._combined(self.beta)
 
     def judge(self, z: Floats, seconds: float) -> tuple[Floats, float]:
         """Judge z with the variables to begin with: figures as above, and the sum of gap terms."""
-        with self._within(seconds):
+        with within(self.team, seconds):
             self.scores = self._products(z)
             gap = self.terms.gap(self.beta, self.scores, float(z[-1]))
             return self._figures(z, self.beta), gap
@@ -120,7 +119,7 @@ class GradientBlock:
 
     def aim(self, centre: Floats, seconds: float) -> None:
         """Get ready for steps around the centre: z0 less the gradient there."""
-        with self._within(seconds):
+        with within(self.team, seconds):
             self.centre_scores = self._products(centre) + centre[-1]
 
     def steps(self, u: Floats, eta: float, seed: Rows, seconds: float) -> Floats:
@@ -129,7 +128,7 @@ class GradientBlock:
         z0 is where the last gradient was taken; u before and after.
         """
         order = self._sample(np.random.default_rng(seed))
-        with self._within(seconds):
+        with within(self.team, seconds):
             return _core.stochastic_steps(
                 self.rows,
                 self.shared_terms,
@@ -170,14 +169,3 @@ class GradientBlock:
     def _figures(self, z: Floats, beta: Floats) -> Floats:
         value = self.terms.value(self.scores, float(z[-1]))
         return np.array([value, self.terms.conjugate(beta), np.count_nonzero(beta)])
-
-    @contextmanager
-    def _within(self, seconds: float) -> Iterator[None]:
-        """Limit the time; Ctrl-C that reached the core is what it is everywhere else."""
-        self.team.limit(seconds)
-        try:
-            yield
-        except _core.Stopped:
-            if self.team.interrupted:
-                raise KeyboardInterrupt from None
-            raise

@@ -268,6 +268,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         used = [name for solution in solutions for name in solution.solver.split(", ")]
         self.solver_ = ", ".join(dict.fromkeys(used))
         self.certificate_ = solutions[0].certificate
+        self._dual_points: list[Any] = [solution.dual_point for solution in solutions]
         self.history_ = progress.history
         return used
 
@@ -300,7 +301,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
                 f"{type(self).__name__} stopped at a relative duality gap of {self.gap_:.2g},"
                 f" {missed}: {advice.format(**self.get_params(deep=False))}",
                 ConvergenceWarning,
-                stacklevel=_outside(),
+                stacklevel=outside(),
             )
 
     def _store_support(
@@ -311,7 +312,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         self._weights = self._fit_rows = self._support_vectors = None
         self._local: LocalModels | Committee | None = None
         if all(solution.weights is not None for solution in solutions):
-            self._weights = np.array([solution.weights for solution in solutions])
+            self._weights = np.vstack([one.weights for one in solutions])  # type: ignore[misc]
         if isinstance(X, RemoteRows):
             self._support_vectors = X[rows].load()
         elif self._weights is not None:
@@ -439,6 +440,22 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             )
             return max(solution.gap for solution in judge(problems, settings, betas))
 
+    def _gap_of_landmarks(
+        self, problem: Any, beta: Floats, scores: Floats, b: Any, point: Floats
+    ) -> float:
+        """Gap of a model of landmarks as one of the whole problem, with the dual point of the fit.
+
+        The model's own coefficients are none.
+        """
+        primal: float = problem.terms(np.zeros(problem.shape), scores, b)[0]
+        primal += 0.5 * float((beta * scores).sum())
+        with Progress(self.tol) as progress:
+            settings = Settings(
+                self.tol, self.memory_limit, thread_count(self.n_jobs), self._seed(), progress
+            )
+            dual = judge([problem], settings, [point])[0].dual
+        return (primal + dual) / max(abs(primal), abs(dual), 1e-300)
+
     # --- use -------------------------------------------------------------------------------
 
     def _scores(self, X: Any, precision: str) -> Floats:
@@ -480,7 +497,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def _outside() -> int:
+def outside() -> int:
     """Frames between here and whoever called the package: a warning is theirs."""
     level, frame = 0, sys._getframe(1)
     while frame is not None and str(frame.f_globals.get("__name__")).startswith("margrave."):
@@ -527,9 +544,9 @@ def relative_gap(
     A linear model has `weights` of its own, with f = X w and P of them. Infinite if
     beta'K beta < 0: the kernel is not positive semidefinite and nothing can be certified.
     """
-    if weights is not None and isinstance(problem, Problem):
+    if weights is not None:
         primal, dual, gap = problem.linear_terms(
-            beta, combination(problem, beta), weights, scores, float(b)
+            beta, combination(problem, beta), weights, scores, b
         )
         return gap / max(abs(primal), abs(dual), float(np.finfo(np.float64).tiny))
     primal, dual = problem.terms(beta, scores, b)

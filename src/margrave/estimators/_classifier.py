@@ -386,22 +386,24 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
         if self.certificate_ == "blocks":
             return self._whole_gap(self._problems(task, data), betas)
         scores = self._scores(X, "float64")[task.rows]
+        problems = self._problems(task, data)
         if task.scheme in JOINT_LOSSES:
-            (problem,) = self._problems(task, data)
-            return relative_gap(problem, betas[0], scores, self.intercept_)
-        gaps = [
-            relative_gap(
-                problem,
-                beta,
-                np.ascontiguousarray(scores[at, p]),
-                self.intercept_[p],
-                None if self._weights is None else self._weights[p],
+            points = [(betas[0], scores, self.intercept_, self._weights)]
+        else:
+            weights = [None] * len(problems) if self._weights is None else self._weights
+            points = [
+                (beta, np.ascontiguousarray(scores[at, p]), self.intercept_[p], weights[p])
+                for p, (beta, at) in enumerate(zip(betas, task.members, strict=True))
+            ]
+        if self.certificate_ == "features":
+            return max(
+                self._gap_of_landmarks(problem, *point[:3], dual)
+                for problem, point, dual in zip(problems, points, self._dual_points, strict=True)
             )
-            for p, (problem, beta, at) in enumerate(
-                zip(self._problems(task, data), betas, task.members, strict=True)
-            )
-        ]
-        return float(max(gaps))
+        return max(
+            float(relative_gap(problem, *point))
+            for problem, point in zip(problems, points, strict=True)
+        )
 
 
 def _class_blocks(counts: Any) -> list[slice]:

@@ -96,7 +96,8 @@ _TEXTS = {
     certificate_ : str
         "full": `gap_` is that of the whole problem. "blocks": the model is made of parts that know
         nothing of each other, and `gap_` is that of the parts' own problem; `certify` tells how far
-        the parts together are from the whole problem's optimum.
+        the parts together are from the whole problem's optimum. "features": the same for a machine
+        that is restricted to landmarks.
     early_ : estimator
         The last model of parts on the way to this one, for solvers that divide the rows; there is
         one as soon as the first level is done, for callbacks to use.

@@ -96,5 +96,8 @@ class SingleMachine(KernelMachine):
         if self.certificate_ == "blocks":
             return self._whole_gap([problem], [self._beta()[rows]])
         scores = np.ascontiguousarray(self._scores(X, "float64")[rows, 0])
+        beta, b = self._beta()[rows], float(self.intercept_[0])
+        if self.certificate_ == "features":
+            return self._gap_of_landmarks(problem, beta, scores, b, self._dual_points[0])
         weights = None if self._weights is None else self._weights[0]
-        return relative_gap(problem, self._beta()[rows], scores, float(self.intercept_[0]), weights)
+        return relative_gap(problem, beta, scores, b, weights)

@@ -14,6 +14,8 @@ from margrave.solvers.cascade import Cascade
 from margrave.solvers.coordinate_descent import CoordinateDescent
 from margrave.solvers.distribution import DistributionPreserving
 from margrave.solvers.divide import DivideAndConquer
+from margrave.solvers.expectation_maximization import ExpectationMaximization
+from margrave.solvers.gibbs import Gibbs
 from margrave.solvers.merge_tree import MergeTree
 from margrave.solvers.newton import Newton
 from margrave.solvers.variance_reduced import VarianceReduced
@@ -31,6 +33,8 @@ SOLVERS: dict[str, Callable[[], Solver]] = {
     "svrg": partial(VarianceReduced, method="svrg"),
     "csvrg": partial(VarianceReduced, method="csvrg"),
     "dsvrg": partial(VarianceReduced, method="dsvrg"),
+    "em": ExpectationMaximization,
+    "gibbs": Gibbs,
 }
 
 __all__ = [
@@ -40,6 +44,8 @@ __all__ = [
     "CoordinateDescent",
     "DistributionPreserving",
     "DivideAndConquer",
+    "ExpectationMaximization",
+    "Gibbs",
     "MergeTree",
     "Newton",
     "Settings",

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from margrave.blocks.passes import Passes
 from margrave.problem import Floats, Problem
-from margrave.solvers.passes import Passes
 
 Rows = NDArray[np.int64]
 

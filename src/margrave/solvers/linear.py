@@ -17,13 +17,13 @@ import numpy as np
 from scipy import sparse
 
 from margrave import _core
+from margrave.blocks.passes import Passes
 from margrave.losses import LOSSES
-from margrave.problem import Data, Floats, Problem, Solution
+from margrave.problem import Data, Floats, JointProblem, Problem, Solution
 from margrave.rows import RowBlocks
 from margrave.solvers.base import Settings, check_start, refuse_unless, side_by_side
 from margrave.solvers.descent import Core, Kernels, descend
 from margrave.solvers.linear_newton import NewtonRun
-from margrave.solvers.passes import Passes
 
 _LOSSES = tuple(name for name in LOSSES if name != "one_class")
 _SAMPLED = 20_000  # rows from which on a sample of them is solved first
@@ -41,11 +41,12 @@ def is_linear(problems: Sequence[Any]) -> bool:
     )
 
 
-def combination(problem: Problem, beta: Floats) -> Floats:
-    """X'beta."""
-    passes = Passes(problem.data, problem.block_list, _core.Team(1), lambda: 1e18)
-    combined: Floats = passes.combinations(beta[None])[0]
-    return combined
+def combination(problem: Problem | JointProblem, beta: Floats) -> Floats:
+    """X'beta; a row per class of a joint problem."""
+    blocks = [0] if isinstance(problem, JointProblem) else problem.block_list
+    passes = Passes(problem.data, blocks, _core.Team(1), lambda: 1e18)
+    combined = passes.combinations(np.atleast_2d(beta.T))
+    return combined[0] if beta.ndim == 1 else combined
 
 
 # --- coordinate descent --------------------------------------------------------------------------

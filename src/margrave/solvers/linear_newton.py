@@ -32,8 +32,7 @@ import numpy as np
 from scipy import linalg
 
 from margrave import _core
-from margrave.problem import Floats, Problem, Solution
-from margrave.solvers.passes import (
+from margrave.blocks.passes import (
     Asking,
     Combination,
     Passes,
@@ -43,6 +42,7 @@ from margrave.solvers.passes import (
     Wish,
     weighted_products,
 )
+from margrave.problem import Floats, Problem, Solution
 
 DIRECT = 2000  # features up to which the system is solved by Cholesky
 _ROWS = 3000  # rows between their bounds up to which a system in rows is solved beyond that
@@ -96,7 +96,7 @@ class NewtonRun:
             self._look(f, beta, (yield Combination(beta)), self._primal(f + self.b))
             if self.gap <= self.tol and self._tell(0, True):
                 return
-        unit = _unit(problem)
+        unit = unit_of(problem)
         largest, largest_b = np.zeros(self.passes.n_features), float(problem.C.sum())
         if not problem.loss.is_dense:  # whose rows all bend, so that no feature is left alone
             largest = yield Squares(problem.C)
@@ -159,7 +159,7 @@ class NewtonRun:
     ) -> tuple[Floats | None, float]:
         """The next envelope: narrower, or around the present point when few rows are between."""
         if np.count_nonzero(bend) < _FEW * max(self.passes.n_features, 20):
-            return beta, max(width * _CLOSER, 1e-6 * _unit(self.problem))
+            return beta, max(width * _CLOSER, 1e-6 * unit_of(self.problem))
         return centre, width * max(_NARROWER, math.sqrt(self.tol / (4.0 * gap)))
 
     # --- the certificate -------------------------------------------------------------------
@@ -304,7 +304,7 @@ class NewtonRun:
             H[d, :d] = H[:d, d] = border
             H[d, d] = self.penalty + float(D.sum()) + damping_b
             right[d] = -g_b
-        step = _solve(H, right)
+        step = solve_positive(H, right)
         return step[:d], float(step[d]) if self.has_intercept else 0.0
 
     def _by_rows(
@@ -323,7 +323,7 @@ class NewtonRun:
         system = weighted_products(X, inverse) + inverse_b
         system[np.arange(len(rows)), np.arange(len(rows))] += 1.0 / D[rows]
         first, first_b = -inverse * g, -inverse_b * g_b
-        change = _solve(system, np.asarray(X @ first).ravel() + first_b)
+        change = solve_positive(system, np.asarray(X @ first).ravel() + first_b)
         dw = first - inverse * np.asarray(X.T @ change).ravel()
         return dw, first_b - inverse_b * float(change.sum())
 
@@ -361,7 +361,7 @@ class NewtonRun:
         return np.ascontiguousarray(x[:d]), float(x[d]) if self.has_intercept else 0.0
 
 
-def _unit(problem: Problem) -> float:
+def unit_of(problem: Problem) -> float:
     """Size of a typical score: one for labels, the spread of the targets for numbers."""
     if problem.loss.core().labels:
         return 1.0
@@ -371,7 +371,7 @@ def _unit(problem: Problem) -> float:
     return (spread if spread > 1e-9 * abs(middle) else abs(middle)) or 1.0
 
 
-def _solve(H: Floats, right: Floats) -> Floats:
+def solve_positive(H: Floats, right: Floats) -> Floats:
     """Solve a system that is positive definite but for rounding."""
     ridge = 0.0
     for _ in range(20):

@@ -36,13 +36,13 @@ from sklearn.base import BaseEstimator
 
 from margrave import _core
 from margrave.blocks import GradientBlock
+from margrave.blocks.passes import Passes
 from margrave.engines import Engine, ShardLost, Shards, resolve_engine
 from margrave.losses import SMOOTH_LOSSES
 from margrave.problem import Floats, Problem, Solution
 from margrave.rows import RowBlocks
 from margrave.solvers.base import Settings, check_start, refuse_remote, refuse_unless
 from margrave.solvers.landmarks import compressed
-from margrave.solvers.passes import Passes
 
 Rows = NDArray[np.int64]
 Partition = Callable[[Problem, int, np.random.Generator], Sequence[Rows]]

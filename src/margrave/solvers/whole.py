@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from margrave.blocks.passes import entries_per_row
 from margrave.problem import Floats, Problem, Solution
 from margrave.progress import Progress
 from margrave.rows import RowBlocks
@@ -24,7 +25,6 @@ from margrave.solvers.base import Settings, side_by_side
 from margrave.solvers.block_minimization import BlockMinimization, is_elsewhere
 from margrave.solvers.linear import combination, descend_linear, is_linear, newton_linear
 from margrave.solvers.linear_newton import DIRECT
-from margrave.solvers.passes import entries_per_row
 from margrave.solvers.working_set import WorkingSet, solve_rows
 
 _DENSE = 0.25  # share of stored entries from which on rows count as dense

@@ -8,6 +8,7 @@ want at a time is answered in one pass over the data, block by block.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -159,6 +160,18 @@ class Passes:
             answers = self.answer([wishes.pop(number) for number in numbers])
             for number, answer in zip(numbers, answers, strict=True):
                 _advance(methods[number], number, answer, wishes)
+
+
+@contextmanager
+def within(team: _core.Team, seconds: float) -> Iterator[None]:
+    """Limit the time; Ctrl-C that reached the core is what it is everywhere else."""
+    team.limit(seconds)
+    try:
+        yield
+    except _core.Stopped:
+        if team.interrupted:
+            raise KeyboardInterrupt from None
+        raise
 
 
 def weighted_products(X: Any, weight: Floats) -> Floats:

@@ -1,0 +1,249 @@
+"""What machines with a posterior share: from rows to draws, and from draws to scores."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import _check_sample_weight
+
+from margrave.estimators._base import Floats, KernelMachine, Rows, outside, take
+from margrave.estimators._remote import bring_vector
+from margrave.models import Landmarks, Posterior
+from margrave.problem import Data, JointProblem, Problem
+from margrave.progress import Progress
+from margrave.resources import thread_count
+from margrave.rows import RemoteRows, RowBlocks
+from margrave.solvers import Gibbs, Settings
+from margrave.solvers.augmentation import check_memory, featured
+from margrave.solvers.gibbs import Sampled
+
+_MOST_R_HAT, _LEAST_ESS = 1.05, 100.0
+
+
+class BayesianMachine(KernelMachine):
+    """What both estimators share: from rows to draws, and from draws to scores."""
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **KernelMachine._parameter_constraints,
+        "lam": [Interval(Real, 0.0, None, closed="neither")],
+        "n_samples": [Interval(Integral, 1, None, closed="left")],
+        "burn_in": [Interval(Integral, 0, None, closed="left")],
+        "chains": [Interval(Integral, 1, None, closed="left")],
+        "intercept": [StrOptions({"free", "regularized"}), None],
+        "features": [None, Interval(Integral, 1, None, closed="left")],
+        "keep_draws": ["boolean"],
+    }
+
+    def _sampler(self) -> Gibbs:
+        """The sampler; one that is given has numbers of its own."""
+        if self.solver == "gibbs":
+            return Gibbs(self.n_samples, self.burn_in, self.chains, self.keep_draws)
+        if isinstance(self.solver, Gibbs):
+            return self.solver
+        raise ValueError(
+            f"{type(self).__name__} samples: solver must be 'gibbs' or a Gibbs object, got"
+            f" {self.solver!r}; SVC and SVR have solver='em' for the point estimate"
+        )
+
+    def _counted(self, X: Any, sample_weight: Any) -> tuple[Floats, Rows]:
+        """Weights, and the rows whose weight is not zero."""
+        sample_weight = bring_vector(self, sample_weight, X)
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        return weight, np.flatnonzero(weight)
+
+    def _sample(self, X: Any, rows: Rows, weight: Floats, problem_on: Callable[..., Any]) -> None:
+        """Sample the weights of one or several problems, and store what is known of them.
+
+        `problem_on` makes the problems of these rows of X, in features of the kernel.
+        """
+        sampler = self._sampler()
+        sampler.check()
+        self._kernel = self._kernel_for(X, weight)
+        data = Data(
+            take(X, rows, square=self._kernel.is_precomputed),
+            self._kernel,
+            np.array([0, len(rows)], dtype=np.int64),
+        )
+        self._landmarks: Landmarks | None = None
+        self._fit_rows = None
+        self._n_rows = X.shape[0]
+        progress = Progress(
+            tol=0.0,
+            time_limit=self.time_limit,
+            callbacks=self.callbacks,
+            verbose=int(self.verbose),
+            label=type(self).__name__,
+        )
+        remote = isinstance(X, RemoteRows)
+        with progress:
+            settings = Settings(
+                tol=0.0,
+                memory_limit=self.memory_limit,
+                threads=thread_count(self.n_jobs),
+                seed=self._seed(),
+                progress=progress,
+                engine="dask" if self.engine is None and remote else self.engine,
+            )
+            problems = self._featured(problem_on(data), X, rows, settings)
+            found = []
+            for problem in problems:
+                found.append(sampler.sample(problem, self.lam, settings))
+        self._store_posterior(problems, found, progress)
+
+    def _featured(self, problems: list[Any], X: Any, rows: Rows, settings: Settings) -> list[Any]:
+        """The problems in features of the kernel, which are the same for all of them."""
+        if self._kernel.name == "linear":
+            return problems
+        if isinstance(X, RemoteRows):
+            raise ValueError(
+                f"{type(self).__name__} needs all rows in one array for the kernel"
+                f" {self._kernel.name!r}; rows with the workers of an engine have 'linear'"
+            )
+        count = len(rows) if self.features is None else min(self.features, len(rows))
+        if self.features is None:
+            check_memory(len(rows), settings)
+        first, marks, factor = featured(problems[0], count, settings)
+        points = rows[marks] if self._kernel.is_precomputed else X[rows[marks]]
+        self._landmarks = Landmarks(points, factor, self._kernel)
+        self.support_ = rows[marks]
+        return [_replaced(problem, first.data) for problem in problems]
+
+    def _store_posterior(
+        self, problems: Sequence[Any], found: Sequence[Sampled], progress: Progress
+    ) -> None:
+        """Store the posterior of all outputs; then warn, or pass Ctrl-C on."""
+        parts = [one.posterior for one in found]
+        draws = None
+        if all(part.draws is not None for part in parts):
+            draws = np.concatenate([part.draws for part in parts], axis=1)
+        self.posterior_ = Posterior(
+            np.concatenate([part.mean for part in parts]),
+            np.concatenate([part.covariance for part in parts]),
+            draws,
+        )
+        self.diagnostics_ = _joined([one.diagnostics for one in found])
+        constant = self.intercept is not None
+        mean = self.posterior_.mean
+        self.intercept_ = mean[:, -1].copy() if constant else np.zeros(len(mean))
+        self._weights = mean[:, : mean.shape[1] - constant]
+        self.n_draws_ = min(one.n_draws for one in found)
+        self.n_iter_ = sum(one.n_iter for one in found)
+        self.history_ = progress.history
+        self.solver_, self.certificate_, self.gap_ = "gibbs", "none", float("nan")
+        self.objective_ = sum(self._cost(p, o) for p, o in _outputs(problems, mean))
+        reason = progress.stop_reason
+        worst, least = self.diagnostics_["max_r_hat"], self.diagnostics_["min_ess"]
+        self.converged_ = bool(worst <= _MOST_R_HAT and least >= _LEAST_ESS) and reason is None
+        if reason == "interrupted":
+            raise KeyboardInterrupt(
+                f"{type(self).__name__} keeps the posterior of {self.n_draws_} draws"
+            )
+        if not self.converged_:
+            told = (
+                f"split R-hat is up to {worst:.3f} (good: at most {_MOST_R_HAT}), the effective"
+                f" number of draws as low as {least:.0f} (good: at least {_LEAST_ESS:.0f})"
+            )
+            if np.isnan(worst):
+                told = "there are too few draws to tell"
+            limit = f"; {reason} ended them early" if reason else ""
+            warnings.warn(
+                f"{type(self).__name__}: the chains have not mixed: {told}{limit}; raise n_samples"
+                " or burn_in",
+                ConvergenceWarning,
+                stacklevel=outside(),
+            )
+
+    def _cost(self, problem: Any, mean: Floats) -> float:
+        """J of weights."""
+        constant = problem.intercept is not None
+        W = mean[:, : mean.shape[1] - constant]
+        b = mean[:, -1] if constant else np.zeros(len(mean))
+        data = problem.data.X
+        blocks = data if isinstance(data, RowBlocks) else [data]
+        if isinstance(data, RemoteRows):
+            blocks = [data[slice(a, a + 65_536)].load() for a in range(0, len(data), 65_536)]
+        scores = np.concatenate([np.asarray(block @ W.T) for block in blocks]) + b
+        if isinstance(problem, JointProblem):
+            nothing = np.zeros(problem.shape)
+            paid = problem.terms(nothing, scores, np.zeros(len(b)))[0]
+        else:
+            core = problem.loss.core()
+            paid = float(core.value(problem.y, problem.C, np.ascontiguousarray(scores[:, 0])).sum())
+        penalised = W if self.intercept == "free" else mean
+        cost: float = 0.5 * self.lam * float((penalised**2).sum()) + paid
+        return cost
+
+    # --- use -------------------------------------------------------------------------------
+
+    def _moments(self, X: Any) -> tuple[Floats, Floats]:
+        """Mean and standard deviation of the scores, one column per output."""
+        if isinstance(X, RowBlocks):
+            parts = [self._moments(block) for block in X]
+            return np.concatenate([m for m, _ in parts]), np.concatenate([s for _, s in parts])
+        features = self._features(X)
+        mean, deviation = self.posterior_.scores(features)
+        if self._landmarks is not None:  # what the landmarks do not know of a row
+            own = self._kernel.diagonal(X) if not self._kernel.is_precomputed else None
+            if own is not None:
+                phi = features[:, : len(self._landmarks.factor)]
+                left = np.maximum(own - (phi**2).sum(axis=1), 0.0) / self.lam
+                deviation = np.sqrt(deviation**2 + left[:, None])
+        return mean, deviation
+
+    def _features(self, X: Any) -> Any:
+        rows = X if self._landmarks is None else self._landmarks.features(X)
+        if self.intercept is None:
+            return rows
+        ones = np.ones((rows.shape[0], 1))
+        if sparse.issparse(rows):
+            return sparse.hstack([rows, ones], format="csr")
+        return np.hstack([rows, ones])
+
+    @property
+    def support_vectors_(self) -> Any:
+        """Landmarks of the kernel; a linear machine has none."""
+        if self._landmarks is None:
+            raise AttributeError("a linear machine with a posterior has no support vectors")
+        return self._landmarks.points
+
+    @property
+    def coef_(self) -> Any:
+        """Mean weights of the features, for the linear kernel."""
+        if self._landmarks is not None:
+            raise AttributeError("coef_ is only available for the linear kernel")
+        return self._weights
+
+
+def _replaced(problem: Any, data: Data) -> Any:
+    if isinstance(problem, JointProblem):
+        return JointProblem(
+            data, problem.y, problem.n_classes, problem.C, problem.loss, problem.intercept
+        )
+    return Problem(data, None, problem.y, problem.C, problem.loss, problem.intercept)
+
+
+def _outputs(problems: Sequence[Any], mean: Floats) -> list[tuple[Any, Floats]]:
+    """Each problem with its rows of the mean."""
+    counts = [getattr(problem, "n_classes", 1) for problem in problems]
+    return list(zip(problems, np.split(mean, np.cumsum(counts)[:-1]), strict=True))
+
+
+def _joined(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Diagnostics of several problems as one."""
+    if len(found) == 1:
+        return found[0]
+    return {
+        "r_hat": np.concatenate([one["r_hat"] for one in found]),
+        "ess": np.concatenate([one["ess"] for one in found]),
+        "r_hat_objective": max(one["r_hat_objective"] for one in found),
+        "ess_objective": min(one["ess_objective"] for one in found),
+        "max_r_hat": max(one["max_r_hat"] for one in found),
+        "min_ess": min(one["min_ess"] for one in found),
+    }

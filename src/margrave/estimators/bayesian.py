@@ -1,0 +1,433 @@
+"""Support vector machines with uncertainty: the posterior of the weights by Gibbs sampling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from numbers import Real
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from scipy import stats
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.multiclass import check_classification_targets
+
+from margrave.estimators._base import Floats
+from margrave.estimators._bayesian import BayesianMachine
+from margrave.estimators._docs import documented
+from margrave.estimators._remote import lazily, on_every_rank
+from margrave.losses import Loss
+from margrave.problem import Data, JointProblem, Problem
+from margrave.progress import Callback
+from margrave.rows import RowBlocks
+
+_DRAWS = 400  # from the normal density of the scores, where none of the posterior are kept
+
+
+@documented
+class BayesianSVC(ClassifierMixin, BayesianMachine):  # type: ignore[misc]
+    r"""Support vector classification with the posterior of its weights.
+
+    With labels y = +-1, weights s_i = sample_weight and scores f of the weights w, the density
+
+    .. math:: p(w) \propto \exp\Big(-\tfrac{\lambda}{2} |w|^2
+              - 2 \sum_i s_i \max(0, 1 - y_i f_i)\Big)
+
+    has its maximum where the machine of C = 2 / lam has its optimum. Chains of Gibbs sampling draw
+    from it. The prior of f is a Gaussian process with the kernel over lam.
+
+    Parameters
+    ----------
+    lam : float, default=1.0
+        Precision of the prior, positive.
+    n_samples, burn_in : int, default=1000, 100
+        Draws of each chain that count, and before them.
+    chains : int, default=4
+    <kernel>
+    features : int, optional
+        Landmarks of a kernel that is not linear, chosen by a pivoted Cholesky factor: weights are
+        those of as many features. By default all rows are, which takes 24 bytes per pair of rows
+        and, per draw, a third of the cube of their number in multiplications.
+    intercept : {"free", "regularized"} or None, default="regularized"
+        A constant feature with the same prior as the others, with a flat one, or none.
+    multi_class : {"crammer_singer", "ovr"}, default="crammer_singer"
+        More than two classes: one joint machine in which the score of the right class must exceed
+        every other by one (its weights are told as differences from the mean of all classes), or
+        one machine per class against the rest.
+    keep_draws : bool, default=False
+        Keep all draws as ``posterior_.draws``, not only their mean and covariance.
+    solver : "gibbs" or Gibbs, default="gibbs"
+        A :class:`~margrave.solvers.Gibbs` brings its own numbers of draws and chains.
+    engine : None, str, Dask client or engine, default=None
+        Where the rows are and the sums are made: this machine's threads, "dask", "mpi", ...
+    time_limit : float, optional
+        Seconds after which the draws so far have to do.
+    memory_limit : int or str, optional
+        Bytes for buffers, or for example "4GiB".
+    n_jobs : int, optional
+        Threads; all cores by default.
+    random_state : int, RandomState or None, default=None
+        Draws repeat for a seed, on any engine with any number of workers; None is a fixed one.
+    verbose : int, default=0
+        1 shows a progress bar, 2 a line per draw.
+    callbacks : callable or list of callables, optional
+        Called with the record of each draw; one that returns True ends the sampling.
+
+    Attributes
+    ----------
+    classes_ : ndarray
+        Labels.
+    posterior_ : :class:`~margrave.models.Posterior`
+        ``mean``, ``covariance`` and, if kept, ``draws`` of the weights.
+    diagnostics_ : dict
+        Split R-hat ``r_hat`` and effective numbers of draws ``ess`` of every weight, the same of J
+        (``r_hat_objective``, ``ess_objective``), and the worst of all (``max_r_hat``, ``min_ess``).
+    converged_ : bool
+        Whether ``max_r_hat`` is at most 1.05 and ``min_ess`` at least 100; else there is a warning.
+    coef_, intercept_ : ndarray
+        Mean weights (of the linear kernel) and intercepts.
+    objective_ : float
+        J, the negative of the exponent, at the mean.
+    gap_ : float
+        NaN: a posterior has no duality gap.
+    n_draws_, n_iter_ : int
+        Draws of all chains that count, and steps of each chain.
+    history_ : list of dict
+        One record per step; ``objective`` is the mean of J over the chains.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from margrave import BayesianSVC
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(100, 2))
+    >>> y = X[:, 0] + 0.3 * rng.normal(size=100) > 0
+    >>> model = BayesianSVC(kernel="linear", n_samples=500).fit(X, y)
+    >>> mean, deviation = model.decision_function([[2.0, 0.0], [0.05, 0.0]], return_std=True)
+    >>> bool(mean[0] > 2 * deviation[0]), bool(abs(mean[1]) < 2 * deviation[1])
+    (True, True)
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **BayesianMachine._parameter_constraints,
+        "multi_class": [StrOptions({"crammer_singer", "ovr"})],
+    }
+
+    def __init__(
+        self,
+        lam: float = 1.0,
+        *,
+        n_samples: int = 1000,
+        burn_in: int = 100,
+        chains: int = 4,
+        kernel: str | Callable[[Any, Any], Any] = "rbf",
+        gamma: str | float = "scale",
+        degree: int = 3,
+        coef0: float = 0.0,
+        features: int | None = None,
+        intercept: str | None = "regularized",
+        multi_class: str = "crammer_singer",
+        keep_draws: bool = False,
+        solver: Any = "gibbs",
+        engine: Any = None,
+        time_limit: float | None = None,
+        memory_limit: int | str | None = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+        callbacks: Callback | Sequence[Callback] | None = None,
+    ) -> None:
+        self.lam = lam
+        self.n_samples = n_samples
+        self.burn_in = burn_in
+        self.chains = chains
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.features = features
+        self.intercept = intercept
+        self.multi_class = multi_class
+        self.keep_draws = keep_draws
+        self.solver = solver
+        self.engine = engine
+        self.time_limit = time_limit
+        self.memory_limit = memory_limit
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+        self.callbacks = callbacks
+
+    @on_every_rank
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Sample the posterior.
+
+        Parameters
+        ----------
+        X : {array-like, sparse} of shape (n_samples, n_features)
+            Rows; a square kernel matrix when `kernel="precomputed"`.
+        y : array-like of shape (n_samples,)
+            Labels.
+        sample_weight : array-like of shape (n_samples,), default=None
+            How often each row counts; zero means that it is absent.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+        """
+        self._check_parameters()
+        self._sampler()
+        X, y = self._check_rows(X, y)
+        check_classification_targets(y)
+        weight, rows = self._counted(X, sample_weight)
+        self.classes_, labels = np.unique(y[rows], return_inverse=True)
+        k = len(self.classes_)
+        if k < 2:
+            raise ValueError(
+                f"{type(self).__name__} needs at least two classes, but there is only 1 class in y"
+            )
+        C = 2.0 * weight[rows]
+
+        def problems_on(data: Data) -> list[Any]:
+            if k > 2 and self.multi_class == "crammer_singer":
+                return [JointProblem(data, labels, k, C, "crammer_singer", self.intercept)]
+            positive = [1] if k == 2 else range(k)
+            signs = [np.where(labels == c, 1.0, -1.0) for c in positive]
+            return [Problem(data, None, s, C, Loss("hinge"), self.intercept) for s in signs]
+
+        self._sample(X, rows, weight, problems_on)
+        return self
+
+    @lazily
+    def decision_function(self, X: Any, return_std: bool = False) -> Any:
+        """Mean scores, with their standard deviations if asked for.
+
+        Parameters
+        ----------
+        X : {array-like, sparse} of shape (n_samples, n_features)
+        return_std : bool, default=False
+
+        Returns
+        -------
+        scores : ndarray of shape (n_samples,) or (n_samples, n_classes)
+            Two classes: positive speaks for ``classes_[1]``.
+        deviations : ndarray of the same shape
+            Only if `return_std`.
+        """
+        mean, deviation = self._both(X)
+        if len(self.classes_) == 2:
+            mean, deviation = mean[:, 0], deviation[:, 0]
+        return (mean, deviation) if return_std else mean
+
+    def _both(self, X: Any) -> tuple[Floats, Floats]:
+        return self._moments(self._check_rows(X, reset=False))
+
+    @lazily
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Labels of the mean scores, with the standard deviations of these if asked for.
+
+        Parameters
+        ----------
+        X : {array-like, sparse} of shape (n_samples, n_features)
+        return_std : bool, default=False
+
+        Returns
+        -------
+        labels : ndarray of shape (n_samples,)
+        deviations : ndarray of shape (n_samples,) or (n_samples, n_classes)
+            Only if `return_std`: those of `decision_function`.
+        """
+        mean, deviation = self.decision_function(X, return_std=True)
+        if len(self.classes_) == 2:
+            labels = self.classes_[(mean >= 0).astype(np.intp)]
+        else:
+            labels = self.classes_[np.argmax(mean, axis=1)]
+        return (labels, deviation) if return_std else labels
+
+    @lazily
+    def predict_proba(self, X: Any) -> Floats:
+        """How much of the posterior speaks for each class.
+
+        That is the share of weights under which a row gets the label, not how often rows like it
+        have it: it tells how sure the machine is of its own decision and is not calibrated. (Wrap
+        the estimator in :class:`sklearn.calibration.CalibratedClassifierCV` for that.) Of kept
+        draws it is their share; else scores count as normal and as independent between classes.
+
+        Parameters
+        ----------
+        X : {array-like, sparse} of shape (n_samples, n_features)
+
+        Returns
+        -------
+        shares : ndarray of shape (n_samples, n_classes)
+        """
+        X = self._check_rows(X, reset=False)
+        mean, deviation = self._moments(X)
+        k = len(self.classes_)
+        if self.posterior_.draws is not None and not isinstance(X, RowBlocks):
+            features = self._features(X)
+            scores = np.stack([np.asarray(features @ draw.T) for draw in self.posterior_.draws])
+        elif k == 2:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                far = np.where(deviation > 0.0, mean / deviation, np.sign(mean) * np.inf)
+            second = stats.norm.cdf(np.where(np.isnan(far), 0.0, far))[:, 0]
+            return np.stack([1.0 - second, second], axis=1)
+        else:
+            rng = np.random.default_rng(0)
+            scores = mean + deviation * rng.standard_normal((_DRAWS, *mean.shape))
+        if k == 2:
+            second = (scores[:, :, 0] >= 0.0).mean(axis=0)
+            return np.stack([1.0 - second, second], axis=1)
+        winners = scores.argmax(axis=2)
+        return np.stack([(winners == c).mean(axis=0) for c in range(k)], axis=1)
+
+
+@documented
+class BayesianSVR(RegressorMixin, BayesianMachine):  # type: ignore[misc]
+    r"""Support vector regression with the posterior of its weights.
+
+    With weights s_i = sample_weight and scores f of the weights w, the density
+
+    .. math:: p(w) \propto \exp\Big(-\tfrac{\lambda}{2} |w|^2
+              - 2 \sum_i s_i \max(0, |y_i - f_i| - \epsilon)\Big)
+
+    has its maximum where the machine of C = 2 / lam has its optimum. Its width depends on the units
+    of y: a deviation of one costs as much as two factors of e. Scale the targets accordingly.
+
+    Parameters
+    ----------
+    lam : float, default=1.0
+        Precision of the prior, positive.
+    epsilon : float, default=0.1
+        Half width of the tube in which deviations cost nothing.
+    n_samples, burn_in : int, default=1000, 100
+        Draws of each chain that count, and before them.
+    chains : int, default=4
+    <kernel>
+    features, intercept, keep_draws, solver, engine, time_limit, memory_limit, n_jobs
+        As for :class:`BayesianSVC`.
+    random_state, verbose, callbacks
+        As for :class:`BayesianSVC`.
+
+    Attributes
+    ----------
+    posterior_, diagnostics_, converged_, coef_, intercept_, objective_, gap_, n_draws_, n_iter_
+        As for :class:`BayesianSVC`.
+    history_ : list of dict
+        One record per step; ``objective`` is the mean of J over the chains.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from margrave import BayesianSVR
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, size=(100, 1))
+    >>> y = 2.0 * X[:, 0] + 0.1 * rng.normal(size=100)
+    >>> model = BayesianSVR(kernel="linear", n_samples=500).fit(X, y)
+    >>> mean, deviation = model.predict([[0.5], [5.0]], return_std=True)
+    >>> bool(abs(mean[0] - 1.0) < 0.2), bool(deviation[1] > deviation[0])
+    (True, True)
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **BayesianMachine._parameter_constraints,
+        "epsilon": [Interval(Real, 0.0, None, closed="left")],
+    }
+
+    def __init__(
+        self,
+        lam: float = 1.0,
+        *,
+        epsilon: float = 0.1,
+        n_samples: int = 1000,
+        burn_in: int = 100,
+        chains: int = 4,
+        kernel: str | Callable[[Any, Any], Any] = "rbf",
+        gamma: str | float = "scale",
+        degree: int = 3,
+        coef0: float = 0.0,
+        features: int | None = None,
+        intercept: str | None = "regularized",
+        keep_draws: bool = False,
+        solver: Any = "gibbs",
+        engine: Any = None,
+        time_limit: float | None = None,
+        memory_limit: int | str | None = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+        callbacks: Callback | Sequence[Callback] | None = None,
+    ) -> None:
+        self.lam = lam
+        self.epsilon = epsilon
+        self.n_samples = n_samples
+        self.burn_in = burn_in
+        self.chains = chains
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.features = features
+        self.intercept = intercept
+        self.keep_draws = keep_draws
+        self.solver = solver
+        self.engine = engine
+        self.time_limit = time_limit
+        self.memory_limit = memory_limit
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+        self.callbacks = callbacks
+
+    @on_every_rank
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Sample the posterior.
+
+        Parameters
+        ----------
+        X : {array-like, sparse} of shape (n_samples, n_features)
+            Rows; a square kernel matrix when `kernel="precomputed"`.
+        y : array-like of shape (n_samples,)
+            Targets.
+        sample_weight : array-like of shape (n_samples,), default=None
+            How often each row counts; zero means that it is absent.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+        """
+        self._check_parameters()
+        self._sampler()
+        X, y = self._check_rows(X, y, numbers=True)
+        weight, rows = self._counted(X, sample_weight)
+        if len(rows) == 0:
+            raise ValueError("all rows have the weight zero")
+        loss = Loss("epsilon_insensitive", epsilon=float(self.epsilon))
+        targets, C = np.ascontiguousarray(y[rows], dtype=np.float64), 2.0 * weight[rows]
+
+        def problems_on(data: Data) -> list[Any]:
+            return [Problem(data, None, targets, C, loss, self.intercept)]
+
+        self._sample(X, rows, weight, problems_on)
+        return self
+
+    @lazily
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Mean predictions, with their standard deviations if asked for.
+
+        Parameters
+        ----------
+        X : {array-like, sparse} of shape (n_samples, n_features)
+        return_std : bool, default=False
+            The deviations are those of the scores f, without the noise of the targets.
+
+        Returns
+        -------
+        values : ndarray of shape (n_samples,)
+        deviations : ndarray of shape (n_samples,)
+            Only if `return_std`.
+        """
+        mean, deviation = self._moments(self._check_rows(X, reset=False))
+        return (mean[:, 0], deviation[:, 0]) if return_std else mean[:, 0]
