@@ -214,7 +214,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
 
         lender = None if rows is None else self._lender
         if lender is not None:
-            problems, starts = lender.lend(problems, rows, progress)
+            lender.watch(progress)
+            problems, starts = lender.lend(problems, rows)
         kept: list[Solution] = []
         remote = isinstance(problems[0].data.X, RemoteRows)
 

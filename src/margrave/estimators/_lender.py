@@ -18,13 +18,14 @@ class Lender(Protocol):
 
     rough: bool
 
-    def lend(
-        self, problems: Sequence[Any], rows: Any, progress: Progress
-    ) -> tuple[Sequence[Any], list[Floats] | None]:
+    def watch(self, progress: Progress) -> None:
+        """Take note of how the fit can be stopped."""
+        ...
+
+    def lend(self, problems: Sequence[Any], rows: Any) -> tuple[Sequence[Any], list[Floats] | None]:
         """Return the same problems on data whose kernel values are kept, and where to start.
 
-        `rows` are those of the fit behind the rows of the problems' data; `progress` is how the fit
-        can be stopped.
+        `rows` are those of the fit behind the rows of the problems' data.
         """
         ...
 

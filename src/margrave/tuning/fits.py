@@ -35,7 +35,7 @@ class Terms:
     store: Store
     threads: int
     memory: int | None
-    watch: Callable[[Progress], None]
+    running: Callable[[Progress], None]
 
 
 def fit_and_score(
@@ -96,7 +96,7 @@ def _lend(
     machine.set_params(**{name: value for name, value in given.items() if name in own})
     solver = own.get("solver")
     store = terms.store if isinstance(solver, WorkingSet) or solver in _LENT else None
-    loan = Loan(sample, store, start, terms.watch, rough=tol > own.get("tol", tol))
+    loan = Loan(sample, store, start, terms.running, rough=tol > own.get("tol", tol))
     machine._lender = loan
     return loan
 

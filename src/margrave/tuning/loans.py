@@ -28,7 +28,7 @@ class Loan:
         None lends nothing, and watches only.
     start : Start or None
         Where to begin.
-    watch : callable
+    running : callable
         Gets the progress of the fit.
     rough : bool
         Whether the running gap will do for an end.
@@ -39,21 +39,22 @@ class Loan:
         sample: Sample,
         store: Store | None,
         start: Start | None,
-        watch: Callable[[Progress], None],
+        running: Callable[[Progress], None],
         rough: bool,
     ) -> None:
         self.sample, self.store = sample, store
         self.split, self.layout = sample.split, sample.layout
-        self.start, self.watch, self.rough = start, watch, rough
+        self.start, self.running, self.rough = start, running, rough
         self.problems: Sequence[Any] = []
         self.data: SharedData | None = None
         self.found: Start | None = None
 
-    def lend(
-        self, problems: Sequence[Any], rows: Any, progress: Progress
-    ) -> tuple[Sequence[Any], list[Floats] | None]:
+    def watch(self, progress: Progress) -> None:
+        """Take note of how the fit can be stopped."""
+        self.running(progress)
+
+    def lend(self, problems: Sequence[Any], rows: Any) -> tuple[Sequence[Any], list[Floats] | None]:
         """Return the same problems on data whose kernel values are kept, and where to start."""
-        self.watch(progress)
         self.problems = problems
         if self.store is None or not isinstance(problems[0], (Problem, JointProblem)):
             return problems, None

@@ -143,7 +143,7 @@ class Search:
     def _go(self, worker: Worker, stretch: Stretch, coarse: float) -> None:
         sample: Sample | None = None
         before: tuple[Hashable, Start | None] = (None, None)
-        terms = Terms(worker.store, self.threads, self.memory, self._watch(worker))
+        terms = Terms(worker.store, self.threads, self.memory, self._running(worker))
         for setting in stretch.settings:
             if self.stopped:
                 return
@@ -166,13 +166,15 @@ class Search:
         own = [r for (number, _), r in self.results.items() if number == setting.number]
         return float(sum(result["fit_time"] for result in own))
 
-    def _watch(self, worker: Worker) -> Callable[[Progress], None]:
-        def watch(progress: Progress) -> None:
+    def _running(self, worker: Worker) -> Callable[[Progress], None]:
+        """Make what is told of the fit that a worker has begun."""
+
+        def running(progress: Progress) -> None:
             worker.progress = progress
             if self.stopped:
                 progress.interrupt()
 
-        return watch
+        return running
 
     def _stop(self, reason: str) -> None:
         """End all fits, which raise KeyboardInterrupt in their threads."""
