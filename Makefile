@@ -36,6 +36,7 @@ fuzz: $(VENV)/installed-test
 
 bench: $(VENV)/installed-bench
 	$(BIN)/python -m benchmarks.run
+	$(BIN)/python -m benchmarks.tuning
 	$(BIN)/python -m benchmarks.plot
 	$(BIN)/python -m benchmarks.report
 

@@ -63,6 +63,33 @@ struct PyKernelRows {
         interrupted = watch.was_interrupted;
         return whole ? to_numpy(std::move(sums), {std::size_t(to.count), outputs}) : nb::none();
     }
+    // The same for the columns of one block, one row of sums per output, from kept values where there are any.
+    nb::object block_sums(const Longs& queries, const Table& coef, int block) {
+        const Subset from = some(queries);
+        if (std::int64_t(coef.shape(0)) != from.count) throw nb::value_error("one row of coefficients per kernel row is needed");
+        if (block < 0 || std::size_t(block) + 1 >= store.starts().size()) throw nb::value_error("no such block of rows");
+        const std::size_t outputs = coef.shape(1);
+        const std::size_t width = std::size_t(store.starts()[block + 1] - store.starts()[block]);
+        std::vector<double> sums(outputs * width, 0.0);
+        bool whole = false;
+        {
+            nb::gil_scoped_release free;
+            Watch watch;
+            watch.interrupted = ctrl_c;
+            const std::vector<std::int64_t> which(from.list, from.list + from.count);
+            const auto run = [&](const auto& kernel) {
+                kernel.cache->begin_round();
+                whole = kernel.add(which, coef.data(), int(outputs), block, true, sums.data(), &watch) >= 0;
+            };
+            if (store.is_double()) run(store.view<double>());
+            else run(store.view<float>());
+        }
+        if (!whole) {
+            PyErr_SetNone(PyExc_KeyboardInterrupt);
+            throw nb::python_error();
+        }
+        return to_numpy(std::move(sums), {outputs, width});
+    }
     nb::object diagonal(const Longs& points) {
         const Subset of = some(points);
         std::vector<double> values(of.count);
@@ -351,6 +378,8 @@ void bind_solvers(nb::module_& m) {
             return nb::make_tuple(sums, interrupted); },
             nb::arg("rows"), nb::arg("coef"), nb::arg("points"), nb::arg("exact"), nb::arg("time_left"),
             "K[points, rows] @ coef, None if it was stopped; and whether Ctrl-C stopped it.")
+        .def("block_sums", &PyKernelRows::block_sums, nb::arg("rows"), nb::arg("coef"), nb::arg("block"),
+             "coef.T @ K[rows, block], from kept values where there are any.")
         .def("diagonal", &PyKernelRows::diagonal, nb::arg("points"), "Kernel values of these rows with themselves.")
         .def_prop_ro("cached_bytes", [](const PyKernelRows& k) { return k.store.cached_bytes(); });
     nb::class_<PyForeignRows>(m, "ForeignRows", "Kernel rows of points from elsewhere over the rows at hand, kept under the points' numbers.")

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <iterator>
 #include <list>
+#include <numeric>
 #include <unordered_map>
 #include <vector>
 
@@ -15,7 +16,8 @@ namespace margrave {
 template <class T>
 class RowCache {
   public:
-    RowCache(const std::vector<std::int64_t>& widths, std::int64_t budget) : budget_(budget), pools_(widths.size()) {
+    RowCache(const std::vector<std::int64_t>& widths, std::int64_t budget)
+        : budget_(budget), pools_(widths.size()), uses_(std::accumulate(widths.begin(), widths.end(), std::int64_t(0))) {
         for (std::size_t b = 0; b < widths.size(); ++b) pools_[b].stride = std::max<std::int64_t>(64, (widths[b] + 63) / 64 * 64);  // a block may be empty
     }
     ~RowCache() {
@@ -26,8 +28,9 @@ class RowCache {
 
     std::int64_t bytes() const { return bytes_; }
 
-    // The blocks that the next problem uses; the others may go when memory is short.
+    // The blocks that the next problem uses; the others may go when memory is short. Uses are counted anew.
     void use(const std::vector<int>& blocks) {
+        std::fill(uses_.begin(), uses_.end(), 0);
         for (auto& pool : pools_) pool.in_use = false;
         for (int b : blocks) pools_[b].in_use = true;
     }
@@ -60,6 +63,13 @@ class RowCache {
         pool.slots[s].round = round_;
         pool.at[row] = s;
         return pool.slots[s].memory;
+    }
+
+    // How often a row's values were computed, this time included if it is to be counted.
+    int uses(std::int64_t row, bool count) {
+        unsigned char& uses = uses_[row];
+        if (count && uses < 255) ++uses;
+        return uses;
     }
 
     void drop(std::int64_t row, int block) {
@@ -135,6 +145,7 @@ class RowCache {
     std::int64_t budget_, bytes_ = 0;
     std::uint64_t round_ = 0;
     std::vector<Pool> pools_;
+    std::vector<unsigned char> uses_;
 };
 
 }  // namespace margrave

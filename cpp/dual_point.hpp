@@ -73,11 +73,11 @@ class DualPoint {
             if (!kernel_.source->apply_among({rows_.data(), 0, std::int64_t(rows_.size())}, beta.data(), scores.data(), &watch)) return false;
             kernel_values_ += std::int64_t(y.size() * y.size() / 2);
         } else for (std::size_t b = 0; b < blocks_.size(); ++b) {
-            const std::int64_t first = kernel_.starts[blocks_[b]], width = offsets_[b + 1] - offsets_[b];
-            if (!kernel_.source->apply({support.data(), 0, std::int64_t(support.size())}, coef.data(), 1, {nullptr, first, width},
-                                       scores.data() + offsets_[b], &watch))
-                return false;
-            kernel_values_ += std::int64_t(support.size()) * width;
+            double* to = scores.data() + offsets_[b];
+            std::fill(to, to + offsets_[b + 1] - offsets_[b], 0.0);
+            const std::int64_t computed = kernel_.add(support, coef.data(), 1, blocks_[b], b == 0, to, &watch);
+            if (computed < 0) return false;
+            kernel_values_ += computed;
         }
         if (!around_.shift.empty())
             for (std::size_t i = 0; i < scores.size(); ++i) scores[i] += around_.shift[i];

@@ -18,7 +18,7 @@ class MovingPoint : public DualPoint<T> {
     template <class... A>
     explicit MovingPoint(std::in_place_t, A&&... arguments) : Base(std::forward<A>(arguments)...) {
         kernel_.cache->use(blocks_);
-        uses_.assign(y.size(), 0), diagonal_.assign(y.size(), NAN);
+        diagonal_.assign(y.size(), NAN);
     }
 
     std::int64_t rounds() const { return rounds_; }
@@ -58,46 +58,15 @@ class MovingPoint : public DualPoint<T> {
         return row;
     }
 
-    // Fresh memory for a value costs a quarter of a nanosecond, and up to five where a host has to find it first; a value of
-    // few features costs less than that to compute again. As with renting and buying: keep a row once it has been computed
-    // as often as the memory would have cost.
-    bool worth_keeping(std::int64_t i, std::size_t block) {
-        if (block == 0 && uses_[i] < 255) ++uses_[i];
-        const double value = 0.2 + 0.012 * double(kernel_.source->cost());  // nanoseconds
-        return uses_[i] * value >= 1.9;
-    }
-
-    // scores += sum of change * kernel row; rows that the cache has no room for are used as they are computed.
+    // scores += sum of change * kernel row
     bool add_rows(const std::vector<std::int64_t>& changed, const std::vector<double>& change) {
         std::vector<double> delta(y.size(), 0.0);
+        std::vector<std::int64_t> rows;
+        for (std::int64_t i : changed) rows.push_back(rows_[i]);
         for (std::size_t b = 0; b < blocks_.size(); ++b) {
-            const int block = blocks_[b];
-            const std::int64_t first = kernel_.starts[block], width = offsets_[b + 1] - offsets_[b];
-            std::vector<const T*> kept;
-            std::vector<double> kept_change, loose_change;
-            std::vector<std::int64_t> missing, loose;
-            std::vector<T*> out;
-            for (std::size_t c = 0; c < changed.size(); ++c) {
-                const std::int64_t row = rows_[changed[c]];
-                T* piece = kernel_.cache->find(row, block);
-                if (!piece && worth_keeping(changed[c], b) && (piece = kernel_.cache->make(row, block))) missing.push_back(row), out.push_back(piece);
-                if (piece) kept.push_back(piece), kept_change.push_back(change[c]);
-                else loose.push_back(row), loose_change.push_back(change[c]);
-            }
-            double* to = delta.data() + offsets_[b];
-            bool whole = missing.empty() ||
-                         kernel_.source->tile({missing.data(), 0, std::int64_t(missing.size())}, {nullptr, first, width}, out.data(), &watch);
-            if (whole && !loose.empty())
-                whole = kernel_.source->apply({loose.data(), 0, std::int64_t(loose.size())}, loose_change.data(), 1, {nullptr, first, width}, to, &watch);
-            if (!whole) {
-                for (std::int64_t row : missing) kernel_.cache->drop(row, block);
-                return false;
-            }
-            kernel_values_ += std::int64_t(missing.size() + loose.size()) * width;
-            constexpr std::int64_t per = 4096;
-            kernel_.threads->run((width + per - 1) / per, nullptr, [&](std::int64_t t, int) {
-                kernel_.isa->template operations<T>().combine(kept.data(), kept_change.data(), int(kept.size()), t * per, std::min(width, (t + 1) * per), to);
-            });
+            const std::int64_t computed = kernel_.add(rows, change.data(), 1, blocks_[b], b == 0, delta.data() + offsets_[b], &watch);
+            if (computed < 0) return false;
+            kernel_values_ += computed;
         }
         for (std::size_t i = 0; i < scores.size(); ++i) scores[i] += delta[i];
         return true;
@@ -106,8 +75,7 @@ class MovingPoint : public DualPoint<T> {
     std::int64_t rounds_ = 0;
 
   private:
-    std::vector<double> diagonal_;     // of the kernel, as far as it was needed
-    std::vector<unsigned char> uses_;  // how often a row's kernel values were computed
+    std::vector<double> diagonal_;  // of the kernel, as far as it was needed
 };
 
 }  // namespace margrave

@@ -18,7 +18,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR, OneClassSVM
 
 import margrave
-from benchmarks import data, plot, report, results, run, shortest
+from benchmarks import data, plot, report, results, run, shortest, tuning
 from benchmarks.adapters import LIBRARIES, SHORTEST, adapter, is_installed
 from benchmarks.adapters.margrave_ import kernel_values, passes
 from benchmarks.data import FORMS, MAPPED, Data
@@ -750,3 +750,16 @@ def test_plot_is_drawn(tmp_path: Path) -> None:
     results.write(made_up(), tmp_path)
     plot.main([str(tmp_path)])
     assert (tmp_path / "ratios.png").stat().st_size > 5000
+
+
+def test_tuning_is_measured_and_reported(tmp_path: Path) -> None:
+    status = tuning.main(
+        f"--generated --only ijcnn1 --ways tuner margrave-1 --output {tmp_path}".split()
+    )
+    assert status == 0
+    ways = json.loads((tmp_path / "tuning-ijcnn1.json").read_text())["ways"]
+    assert set(ways) == {"tuner", "margrave-1"}
+    assert abs(ways["tuner"]["best_score"] - ways["margrave-1"]["best_score"]) < 0.02
+    table = tuning.report(tmp_path)
+    assert "| Tuner |" in table
+    assert "1.0x" in table

@@ -22,6 +22,7 @@ from margrave.estimators import (
     save_libsvm_model,
 )
 from margrave.rows import RowBlocks
+from margrave.tuner import Tuner
 
 __version__ = version("margrave")
 
@@ -34,6 +35,7 @@ __all__ = [
     "ODMClassifier",
     "OneClassSVM",
     "RowBlocks",
+    "Tuner",
     "__version__",
     "load",
     "load_libsvm_model",

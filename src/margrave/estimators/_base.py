@@ -34,6 +34,7 @@ from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from margrave.engines import is_collection, resolve_engine
+from margrave.estimators._lender import Lender
 from margrave.estimators._remote import bring, has_remote_rows, portable
 from margrave.kernels import KERNELS, Kernel, resolve_kernel
 from margrave.models import Committee, Expansion, LinearModel, LocalModels
@@ -110,6 +111,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         "warm_start": ["boolean"],
         "callbacks": [None, callable, list, tuple],
     }
+
+    _lender: Lender | None = None  # of a search, while it fits and scores
 
     # --- input -----------------------------------------------------------------------------
 
@@ -193,10 +196,12 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         problems: Sequence[Any],
         starts: list[Floats] | None,
         pack: Callable[[Any, Sequence[Solution]], None],
+        rows: Rows | None = None,
     ) -> tuple[list[Solution], Progress]:
         """Run the solver on the problems within the budgets.
 
-        Models that come early are stored by `pack` on a copy of this estimator: `early_`.
+        Models that come early are stored by `pack` on a copy of this estimator: `early_`. `rows`
+        are those of the fit behind the rows of the problems, for a search that lends kernel values.
         """
         self.__dict__.pop("early_", None)  # of an earlier fit
         progress = Progress(
@@ -208,6 +213,10 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             label=type(self).__name__,
         )
 
+        lender = None if rows is None else self._lender
+        if lender is not None:
+            lender.watch(progress)
+            problems, starts = lender.lend(problems, rows)
         kept: list[Solution] = []
         remote = isinstance(problems[0].data.X, RemoteRows)
 
@@ -228,6 +237,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
                 progress=progress,
                 engine="dask" if self.engine is None and remote else self.engine,
                 keep_early=keep_early,
+                rough=lender is not None and lender.rough,
             )
             try:
                 solutions = resolve_solver(self.solver).solve(list(problems), settings, starts)
@@ -236,6 +246,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
                     raise
                 progress.interrupt()
                 solutions = kept or WorkingSet().solve(list(problems), settings)
+        if lender is not None:
+            lender.keep(solutions)
         return solutions, progress
 
     def _seed(self) -> int:
@@ -464,11 +476,15 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
 
     def _sums(self, X: Any, precision: str, used: Any) -> Floats:
         """Sums over some of the support vectors, one column per output."""
-        points = self.support_ if self._kernel.is_precomputed else self.support_vectors_
-        return self._expand(X, points[used], self._dual[:, used].T, precision)
+        return self._expand(X, used, self._dual[:, used].T, precision)
 
-    def _expand(self, X: Any, points: Any, coef: Floats, precision: str) -> Floats:
-        """Scores sum_j coef_j k(x, point_j), one column per column of coef."""
+    def _expand(self, X: Any, used: Any, coef: Floats, precision: str) -> Floats:
+        """Scores sum_j coef_j k(x, support vector j), one column per column of coef."""
+        if self._lender is not None:
+            known = self._lender.sums(X, self.support_[used], coef)
+            if known is not None:
+                return known
+        points = (self.support_ if self._kernel.is_precomputed else self.support_vectors_)[used]
         nothing = np.zeros(coef.shape[1])
         model = Expansion(points, coef, self._kernel, nothing, precision)
         # only tiles of a Python kernel need a budget, and asking for it takes longer than one row

@@ -82,6 +82,8 @@ class BayesianMachine(KernelMachine):
             label=type(self).__name__,
         )
         remote = isinstance(X, RemoteRows)
+        if self._lender is not None:
+            self._lender.watch(progress)
         with progress:
             settings = Settings(
                 tol=0.0,

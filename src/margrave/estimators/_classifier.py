@@ -111,7 +111,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
             model._kernel = kernel
             model._pack(X, task, found)
 
-        solutions, progress = self._solve(problems, starts, pack)
+        solutions, progress = self._solve(problems, starts, pack, task.rows)
         pack(self, solutions)
         self._conclude(solutions, progress)
         return self
@@ -298,7 +298,6 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
         """Sums over some of the support vectors, one column per problem."""
         if self._scheme != "ovo":
             return super()._sums(X, precision, used)
-        points = self.support_ if self._kernel.is_precomputed else self.support_vectors_
         dual = self._dual
         # per class: its support vectors have coefficients in the pairs with that class alone
         k = len(self.classes_)
@@ -309,7 +308,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
         for c, own in enumerate(np.split(everything, ends[:-1])):
             if len(own):
                 pairs = [column[min(c, other), max(c, other)] for other in range(k) if other != c]
-                scores[:, pairs] += self._expand(X, points[own], dual[:, own].T, precision)
+                scores[:, pairs] += self._expand(X, own, dual[:, own].T, precision)
         return scores
 
     @lazily

@@ -40,7 +40,7 @@ class SingleMachine(KernelMachine):
             model._kernel = kernel
             model._pack(X, rows, found[0])
 
-        solutions, progress = self._solve([problem], starts, pack)
+        solutions, progress = self._solve([problem], starts, pack, rows)
         pack(self, solutions)
         self._conclude(solutions, progress)
 

@@ -27,7 +27,8 @@ class Settings:
     ``tol`` is the relative duality gap, ``memory_limit`` for caches and buffers beyond the data
     (None: half of what is free), ``engine`` where strategies with several workers run (None: this
     machine's threads). ``keep_early`` is given the solutions of parts, as they come, by strategies
-    that divide.
+    that divide. A ``rough`` solution ends with the running figures of the working set instead of a
+    certificate.
     """
 
     tol: float
@@ -37,6 +38,7 @@ class Settings:
     progress: Progress
     engine: Any = None
     keep_early: Callable[[list[Solution]], None] | None = None
+    rough: bool = False
 
     @property
     def is_over(self) -> bool:

@@ -234,7 +234,8 @@ class _Descent:
                 return self._end(precision)
             if not stop and status == "running":
                 continue
-            figures = self.core.certify(self._seconds_left())
+            rough = self.settings.rough and status == "converged"
+            figures = self.core.figures() if rough else self.core.certify(self._seconds_left())
             if figures is None:
                 return self._end(precision)
             if figures["gap"] <= tol or stop:

@@ -1,0 +1,359 @@
+"""Search over a grid of settings by cross-validation, whose fits help each other.
+
+    for every split, kernel and line of settings:   C ascending, each fit from the last solution,
+                                                    kernel values shared by all settings and folds
+    after the first splits the rear gives up (`tuning/race.py`)
+
+The face is that of :class:`sklearn.model_selection.GridSearchCV`.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from numbers import Real
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import clone, is_classifier
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV, ParameterGrid, check_cv
+from sklearn.model_selection._validation import (
+    _insert_error_scores,
+    _warn_or_raise_about_fit_failures,
+)
+from sklearn.utils import column_or_1d, indexable
+from sklearn.utils._param_validation import Interval
+from sklearn.utils.validation import _check_method_params, _num_samples
+
+from margrave.resources import parse_bytes, thread_count
+from margrave.rows import RowBlocks
+from margrave.tuning import race
+from margrave.tuning.folds import Store, lay_out
+from margrave.tuning.plan import Setting, machine_of, settings_of
+from margrave.tuning.samples import Task
+from margrave.tuning.search import Search, Worker
+from margrave.tuning.table import LiveTable
+
+_MANY_ROWS = 40_000  # from here on solvers keep kernel values in ways of their own
+_VECTORS = 80 << 20  # bytes that a fit needs besides kernel values
+
+
+class Tuner(GridSearchCV):  # type: ignore[misc]
+    """Find the best of many settings by cross-validation.
+
+    The call and the attributes are those of :class:`sklearn.model_selection.GridSearchCV`. The fits
+    share kernel values between settings and folds, start from each other's solutions as C grows,
+    and run side by side. With `prune` the settings race: all of them are solved roughly on the
+    first split, the best third of them on the second, and the best third of these on all splits to
+    their own tolerance.
+
+    Parameters
+    ----------
+    estimator : estimator
+        A kernel machine of this package, or a pipeline that ends with one. (Any other estimator is
+        searched too, but its fits have nothing to share.) In a pipeline the steps before the
+        machine are fitted once per split and setting of theirs; kernel values are then shared by
+        the settings of a split, not between splits.
+    param_grid : dict or list of dict
+        Names of parameters and the values to try, as for GridSearchCV.
+    cv : int, splitter or iterable, default=5
+        Folds, as for GridSearchCV.
+    scoring : str, callable, list, tuple, dict or None, default=None
+        One or several metrics, as for GridSearchCV; None is the estimator's own `score`.
+    refit : bool, str or callable, default=True
+        Whether to fit the best setting to all rows; with several metrics the name of the one that
+        decides, or a function of `cv_results_`, as for GridSearchCV.
+    prune : bool, default=True
+        Whether the rear of the first splits gives up. Its scores in `cv_results_` are those of the
+        splits that it ran, at a relative duality gap of 0.01, and NaN for the others. Without
+        pruning all scores are GridSearchCV's up to the tolerance of the estimator. Nothing is
+        pruned where no single metric decides, among five settings or less, or on less than 1,000
+        rows.
+    n_jobs : int or None, default=None
+        Threads in all; None for all cores of the process. Fits of the search have one each; the
+        estimator's own `n_jobs` is for the last fit, to all rows.
+    time_limit : float or None, default=None
+        Seconds for the search. Then the best setting so far counts, and is fitted to all rows after
+        that.
+    verbose : int, default=0
+        1 shows a table of the best settings while the search goes on.
+    error_score : "raise" or number, default=nan
+        Score of a fit that fails.
+    return_train_score : bool, default=False
+        Whether to score the training rows too.
+
+    Attributes
+    ----------
+    cv_results_ : dict of arrays
+        As of GridSearchCV, and further: `gap`, the worst relative duality gap among the fits of a
+        setting; `pruned`, whether it gave up before all splits were run. Means, deviations and
+        times are over the splits that were run, and ranks put those with fewer splits behind those
+        with more.
+    best_estimator_ : estimator
+        Fitted to all rows, if `refit`.
+    best_score_, best_params_, best_index_
+        Of the best setting.
+    scorer_, n_splits_, refit_time_, multimetric_
+        As of GridSearchCV.
+
+    Notes
+    -----
+    Ctrl-C keeps what was found so far, `cv_results_` and `best_params_` included, and raises
+    KeyboardInterrupt; `best_estimator_` is then missing.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from margrave import SVC, Tuner
+    >>> X, y = load_iris(return_X_y=True)
+    >>> tuner = Tuner(SVC(), {"C": [1.0, 10.0], "gamma": [0.01, 0.1]}).fit(X, y)
+    >>> tuner.best_params_
+    {'C': 1.0, 'gamma': 0.1}
+    >>> round(tuner.best_score_, 2), tuner.predict(X[:2])
+    (0.98, array([0, 0]))
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **GridSearchCV._parameter_constraints,
+        "prune": ["boolean"],
+        "time_limit": [None, Interval(Real, 0.0, None, closed="neither")],
+    }
+
+    def __init__(
+        self,
+        estimator: Any,
+        param_grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]],
+        cv: Any = 5,
+        scoring: Any = None,
+        refit: Any = True,
+        *,
+        prune: bool = True,
+        n_jobs: int | None = None,
+        time_limit: float | None = None,
+        verbose: int = 0,
+        error_score: Any = np.nan,
+        return_train_score: bool = False,
+    ) -> None:
+        self.estimator = estimator
+        self.param_grid = param_grid
+        self.cv = cv
+        self.scoring = scoring
+        self.refit = refit
+        self.prune = prune
+        self.n_jobs = n_jobs
+        self.time_limit = time_limit
+        self.verbose = verbose
+        self.error_score = error_score
+        self.return_train_score = return_train_score
+
+    def fit(self, X: Any, y: Any = None, **params: Any) -> Self:
+        """Search, and fit the best setting to all rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse} of shape (n_samples, n_features)
+            Rows; a square kernel matrix when the estimator has `kernel="precomputed"`.
+        y : array-like of shape (n_samples,), default=None
+            Targets.
+        **params
+            What `fit` of the estimator, the scorer and the splitter take besides, as for
+            GridSearchCV: `sample_weight`, `groups`.
+
+        Returns
+        -------
+        self : object
+            The fitted tuner.
+        """
+        self._validate_params()
+        if isinstance(X, RowBlocks):
+            raise ValueError("a search needs rows in one array, to split them, got RowBlocks")
+        settings = settings_of(self.estimator, list(ParameterGrid(self.param_grid)))
+        scorer, metric = self._get_scorers()
+        X, y = indexable(X, y)
+        routed = self._get_routed_params_for_fit(_check_method_params(X, params=params))
+        cv = check_cv(self.cv, y, classifier=is_classifier(self.estimator))
+        splits = [
+            (np.asarray(a), np.asarray(b)) for a, b in cv.split(X, y, **routed.splitter.split)
+        ]
+        self.n_splits_ = cv.get_n_splits(X, y, **routed.splitter.split)
+        if len(splits) != self.n_splits_:
+            raise ValueError(
+                f"cv.split and cv.get_n_splits disagree: {len(splits)} and {self.n_splits_} splits"
+            )
+        if not splits:
+            raise ValueError("cv yields no splits")
+        task = Task(
+            clone(self.estimator),
+            *(X, y, splits, lay_out(splits, _num_samples(X), self._labels(y))),
+            *(routed.estimator.fit, routed.scorer.score, scorer, self.error_score),
+            self.return_train_score,
+        )
+        search = self._search(task, settings, metric == "score")
+        self._store(search, settings, metric)
+        self.scorer_ = getattr(scorer, "_scorers", scorer)
+        if search.stopped == "interrupted":
+            raise KeyboardInterrupt(
+                "the tuner keeps the results so far, but has no best_estimator_"
+            )
+        if search.stopped == "time_limit":
+            warnings.warn(
+                f"time_limit={self.time_limit} s was reached after {len(search.results)} of"
+                f" {len(settings) * self.n_splits_} fits; the best setting so far counts",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        if self.refit:
+            self._refit(task)
+        return self
+
+    def _labels(self, y: Any) -> Any:
+        """Classes of the rows where there are more than two, since pairs of them are problems."""
+        if y is None or not is_classifier(self.estimator):
+            return None
+        try:
+            classes, labels = np.unique(column_or_1d(y), return_inverse=True)
+        except (TypeError, ValueError):  # nothing that a fit could take either
+            return None
+        return labels if len(classes) > 2 else None
+
+    def _search(self, task: Task, settings: list[Setting], single: bool) -> Search:
+        """Run the rounds of the race where a metric decides: a single one, or that of `refit`."""
+        lefts = race.rounds(len(settings), self.n_splits_, _num_samples(task.X))
+        metric = self.refit if isinstance(self.refit, str) else "score"
+        decides = self.prune and not callable(self.refit) and (single or metric != "score")
+        with LiveTable(settings, self.n_splits_, metric, self.verbose) as table:
+            search = self._crew(task, settings, table)
+            try:
+                left = settings
+                for split, most in enumerate(lefts if decides else []):
+                    search.run(left, [split], race.COARSE)
+                    if search.stopped or not self._is_single(search, metric):
+                        break
+                    left = race.best_of(left, search.results, split + 1, metric, most)
+                search.run(left, range(self.n_splits_), 0.0)
+            except KeyboardInterrupt:  # struck between two rounds
+                search.stopped = "interrupted"
+            finally:
+                search.close()
+        return search
+
+    @staticmethod
+    def _is_single(search: Search, metric: str) -> bool:
+        """Whether there is such a metric; those of a function are known when it was called."""
+        scores = [result["test_scores"] for result in search.results.values()]
+        return all(metric in score for score in scores if isinstance(score, dict))
+
+    def _crew(self, task: Task, settings: list[Setting], table: LiveTable) -> Search:
+        """Make the workers and divide threads and memory between them."""
+        machine, n_rows = machine_of(self.estimator), _num_samples(task.X)
+        kernels = len({setting.kernel for setting in settings})
+        threads = thread_count(self.n_jobs)
+        remote = getattr(machine, "engine", None) is not None
+        n_workers = 1 if remote else min(threads, kernels * self.n_splits_)
+        each, share, most, largest = max(1, threads // n_workers), None, 1, 0
+        if machine is not None:
+            limit = getattr(machine, "memory_limit", None)
+            share = max(1, parse_bytes(limit) // n_workers)
+            matrix = 4 * n_rows**2 + _VECTORS
+            if n_rows < _MANY_ROWS and matrix <= share and each == 1:
+                most = min(kernels, share // matrix)
+                share, largest = share // most, n_rows
+        workers = [Worker(Store(task.X, most, largest)) for _ in range(n_workers)]
+        return Search(task, workers, each, share, self.time_limit, table.show)
+
+    def _store(self, search: Search, settings: list[Setting], metric: Any) -> None:
+        """Store the results, and which setting is the best."""
+        out = list(search.results.values())
+        if not out:
+            if search.stopped == "interrupted":
+                raise KeyboardInterrupt("the tuner was interrupted before the first score")
+            raise ValueError(f"no fit was finished within time_limit={self.time_limit}")
+        _warn_or_raise_about_fit_failures(out, self.error_score)
+        if callable(self.scoring):
+            _insert_error_scores(out, self.error_score)
+        first = out[0]["test_scores"]
+        self.multimetric_ = isinstance(first, dict)
+        if callable(self.scoring) and self.multimetric_:
+            self._check_refit_for_multimetric(first)
+            metric = self.refit
+        self.cv_results_ = self._tabulate(settings, search.results)
+        if self.refit or not self.multimetric_:
+            self.best_index_ = int(self._select_best_index(self.refit, metric, self.cv_results_))
+            if not callable(self.refit):
+                means = self.cv_results_[f"mean_test_{metric}"]
+                self.best_score_ = float(means[self.best_index_])
+            self.best_params_ = self.cv_results_["params"][self.best_index_]
+
+    def _tabulate(
+        self, settings: list[Setting], results: dict[tuple[int, int], dict[str, Any]]
+    ) -> dict[str, Any]:
+        """Return the results in scikit-learn's layout.
+
+        Splits that were not run get the mean of the others first, so that means are over those that
+        were.
+        """
+        n = self.n_splits_
+        own = [[results.get((setting.number, k)) for k in range(n)] for setting in settings]
+        run = np.array([[result is not None for result in line] for line in own])
+        example = next(iter(results.values()))
+        out: list[dict[str, Any]] = []
+        for line in own:
+            filler = _mean([result for result in line if result is not None], example)
+            out.extend(filler if result is None else result for result in line)
+        gaps = np.array([result["gap"] for result in out], dtype=np.float64).reshape(-1, n)
+        more = {"gap": gaps.max(axis=1), "pruned": ~run.all(axis=1)}
+        table: dict[str, Any] = self._format_results([s.params for s in settings], n, out, more)
+        for name in [key for key in table if key.startswith(("mean_", "rank_"))]:
+            if name.startswith("rank_"):
+                table[name] = _ranks(run.sum(axis=1), table[f"mean_{name[5:]}"])
+            elif f"split0_{name[5:]}" in table:
+                columns = np.stack([table[f"split{k}_{name[5:]}"] for k in range(n)], axis=1)
+                columns[~run] = np.nan
+                for k in range(n):
+                    table[f"split{k}_{name[5:]}"] = columns[:, k]
+                apart = np.where(run, columns - table[name][:, None], 0.0) ** 2
+                deviation = np.sqrt(apart.sum(axis=1) / np.maximum(1, run.sum(axis=1)))
+                table[f"std_{name[5:]}"] = np.where(run.any(axis=1), deviation, np.nan)
+        return table
+
+    def _refit(self, task: Task) -> None:
+        """Fit the best setting to all rows."""
+        begin = time.perf_counter()
+        self.best_estimator_ = clone(task.estimator).set_params(
+            **clone(self.best_params_, safe=False)
+        )
+        if task.y is None:
+            self.best_estimator_.fit(task.X, **task.fit_params)
+        else:
+            self.best_estimator_.fit(task.X, task.y, **task.fit_params)
+        self.refit_time_ = time.perf_counter() - begin
+        if hasattr(self.best_estimator_, "feature_names_in_"):
+            self.feature_names_in_ = self.best_estimator_.feature_names_in_
+
+
+def _mean(results: list[dict[str, Any]], example: dict[str, Any]) -> dict[str, Any]:
+    """Return a result whose numbers are the means of others; NaN if there are none."""
+
+    def mean(name: str) -> Any:
+        values = [result[name] for result in results]
+        if isinstance(example[name], dict):
+            return {
+                key: float(np.mean([value[key] for value in values])) if values else np.nan
+                for key in example[name]
+            }
+        return float(np.mean(values)) if values else np.nan
+
+    return {name: None if name == "fit_error" else mean(name) for name in example}
+
+
+def _ranks(n_run: Any, means: Any) -> Any:
+    """Rank 1 for the best; more splits come before fewer, and NaN comes last."""
+    keys = [
+        (np.isnan(mean), -n, 0.0 if np.isnan(mean) else -mean)
+        for n, mean in zip(n_run, means, strict=True)
+    ]
+    order = sorted(keys)
+    first = {key: order.index(key) + 1 for key in dict.fromkeys(order)}
+    return np.array([first[key] for key in keys], dtype=np.int32)

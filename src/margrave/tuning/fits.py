@@ -1,0 +1,120 @@
+"""One setting on one split: a model is fitted to the training rows and scored on the others."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from numbers import Real
+from traceback import format_exc
+from typing import Any
+
+import numpy as np
+from sklearn.model_selection._validation import _score
+from sklearn.utils.validation import _check_method_params
+
+from margrave.estimators._base import KernelMachine
+from margrave.progress import Progress
+from margrave.solvers import WorkingSet
+from margrave.tuning.folds import Rows, Store
+from margrave.tuning.loans import Loan
+from margrave.tuning.plan import Setting, machine_of
+from margrave.tuning.samples import Sample, Task, model_of, take_sample
+from margrave.tuning.starts import Start
+
+# solvers whose problems may lie on a part of the data; others divide the rows in their own ways
+_LENT = ("auto", "exact", "newton", "cd")
+
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a worker gives to a fit."""
+
+    store: Store
+    threads: int
+    memory: int | None
+    running: Callable[[Progress], None]
+
+
+def fit_and_score(
+    task: Task,
+    setting: Setting,
+    split: int,
+    sample: Sample | None,
+    terms: Terms,
+    start: Start | None,
+    coarse: float,
+) -> tuple[Result, Sample | None, Start | None]:
+    """Fit to a gap of `coarse` at best, and score.
+
+    Returns also the sample, for the next fit, and where that may start.
+    A fit that fails gets the error score, as in scikit-learn.
+    """
+    begin = time.perf_counter()
+    found = None
+    result: Result = {"fit_error": None, "gap": np.nan, "score_time": 0.0, "rough": False}
+    result["n_test_samples"] = len(task.splits[split][1])
+    try:
+        if sample is None or sample.split != split or sample.group != setting.kernel:
+            sample = take_sample(task, split, setting)
+        model = model_of(task, setting)
+        machine, loan = machine_of(model), None
+        if machine is not None:
+            loan = _lend(machine, sample, terms, start, coarse)
+            result["rough"] = loan.rough
+        if sample.before is not None and machine is not None:
+            _fit(machine, sample.machine_train, sample.y_train, {})
+            model.steps[:-1] = sample.before.steps
+        else:
+            _fit(model, sample.X_train, sample.y_train, sample.fit_params)
+        found = None if loan is None else loan.found
+        result["gap"] = getattr(machine, "gap_", np.nan)
+    except Exception:
+        if task.error_score == "raise":
+            raise
+        result["fit_error"], result["fit_time"] = format_exc(), time.perf_counter() - begin
+        result.update(_error_scores(task))
+        return result, sample, None
+    result["fit_time"] = time.perf_counter() - begin
+    begin = time.perf_counter()
+    result["test_scores"] = _scores(task, model, sample.X_test, sample.y_test, sample.test)
+    result["score_time"] = time.perf_counter() - begin
+    if task.return_train_score:
+        result["train_scores"] = _scores(task, model, sample.X_train, sample.y_train, sample.train)
+    return result, sample, found
+
+
+def _lend(
+    machine: KernelMachine, sample: Sample, terms: Terms, start: Start | None, coarse: float
+) -> Loan:
+    """Give a machine its share of the worker's means."""
+    own = machine.get_params(deep=False)
+    tol = max(own.get("tol", 0.0), coarse)
+    given = {"tol": tol, "n_jobs": terms.threads, "memory_limit": terms.memory}
+    machine.set_params(**{name: value for name, value in given.items() if name in own})
+    solver = own.get("solver")
+    store = terms.store if isinstance(solver, WorkingSet) or solver in _LENT else None
+    loan = Loan(sample, store, start, terms.running, rough=tol > own.get("tol", tol))
+    machine._lender = loan
+    return loan
+
+
+def _fit(model: Any, X: Any, y: Any, params: dict[str, Any]) -> None:
+    if y is None:
+        model.fit(X, **params)
+    else:
+        model.fit(X, y, **params)
+
+
+def _scores(task: Task, model: Any, X: Any, y: Any, rows: Rows) -> Any:
+    params = _check_method_params(task.X, params=task.score_params, indices=rows)
+    return _score(model, X, y, task.scorer, params, task.error_score)
+
+
+def _error_scores(task: Task) -> Result:
+    names = getattr(task.scorer, "_scorers", None)  # of several metrics
+    error = task.error_score if names is None else dict.fromkeys(names, task.error_score)
+    assert isinstance(task.error_score, Real)
+    return {"test_scores": error, **({"train_scores": error} if task.return_train_score else {})}

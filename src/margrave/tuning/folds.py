@@ -1,0 +1,192 @@
+"""What fits on the folds of one data set share: kernel values, starts, scores of the rows left out.
+
+In the order of a `Layout` the rows that a fold tests lie together, and the kernel matrix falls into
+blocks:
+
+    | K_11 K_12 K_13 |      fold 1 trains on the blocks 2 and 3 and is tested by K_12 and K_13,
+    | K_21 K_22 K_23 |      fold 2 trains on 1 and 3, ...
+    | K_31 K_32 K_33 |
+
+Kernel rows are kept piece by piece (``cpp/cache.hpp``), so one store serves all folds and every
+setting with this kernel. Where a splitter does not test every row at most once and train on all
+others, each split has a store of its own.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.utils import check_array
+
+from margrave import _core
+from margrave.estimators._base import canonical
+from margrave.problem import Data
+
+Rows = NDArray[np.intp]
+Split = tuple[Rows, Rows]  # rows to train on, rows to test
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Rows in an order in which every test set is some blocks.
+
+    Parameters
+    ----------
+    order : array
+        Row of X at each place.
+    starts : array
+        Boundaries of the blocks.
+    tested_by : array
+        Split that tests each block; -1 for none.
+    """
+
+    order: Rows
+    starts: NDArray[np.int64]
+    tested_by: Rows
+
+    @cached_property
+    def block_of(self) -> Rows:
+        """Block of each place."""
+        return np.repeat(np.arange(len(self.tested_by)), np.diff(self.starts))
+
+    def trained(self, split: int) -> Rows:
+        """Places of the rows that a split trains on."""
+        return np.flatnonzero(self.tested_by[self.block_of] != split)
+
+    def blocks(self, split: int) -> Rows:
+        """Blocks that a split tests."""
+        return np.flatnonzero(self.tested_by == split)
+
+
+def lay_out(splits: Sequence[Split], n_rows: int, labels: Rows | None) -> list[Layout | None]:
+    """Layout of each split; splits have one in common as long as no row is tested twice.
+
+    `labels` are the classes of the rows where a fit solves pairs of classes, which are then blocks
+    too. None for a split that does not train on all rows that it does not test.
+    """
+    layouts: list[Layout | None] = [None] * len(splits)
+    group: list[int] = []
+    tested_by = np.full(n_rows, -1)
+
+    def close() -> None:
+        if group:
+            layout = _layout(tested_by, labels)
+            for number in group:
+                layouts[number] = layout
+        group.clear()
+        tested_by[:] = -1
+
+    for number, (train, test) in enumerate(splits):
+        inside = np.zeros(n_rows, dtype=np.intp)
+        np.add.at(inside, train, 1)
+        np.add.at(inside, test, 1)
+        if len(train) + len(test) != n_rows or not (inside == 1).all():
+            continue
+        if (tested_by[test] >= 0).any():
+            close()
+        tested_by[test] = number
+        group.append(number)
+    close()
+    return layouts
+
+
+def _layout(tested_by: Rows, labels: Rows | None) -> Layout:
+    labels = np.zeros_like(tested_by) if labels is None else labels
+    order = np.lexsort((tested_by, labels))
+    change = np.diff(labels[order]).astype(bool) | np.diff(tested_by[order]).astype(bool)
+    starts = np.concatenate([[0], np.flatnonzero(change) + 1, [len(order)]]).astype(np.int64)
+    return Layout(order, starts, tested_by[order[starts[:-1]]])
+
+
+@dataclass(frozen=True)
+class SharedData(Data):
+    """Data whose kernel rows outlive a fit. One thread at a time may use it."""
+
+    made: dict[tuple[str, float, bool], _core.KernelRows] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+
+    def kernel_rows(
+        self,
+        precision: str,
+        memory: int,
+        buffer: int,
+        threads: int,
+        offset: float = 0.0,
+        cache: bool = True,
+    ) -> _core.KernelRows:
+        """Return the compiled source of kernel values, made when it is asked for first."""
+        key = (precision, offset, cache)
+        if key not in self.made:
+            self.made.clear()  # frees the old cache before the new one grows
+            self.made[key] = super().kernel_rows(precision, memory, buffer, threads, offset, cache)
+        return self.made[key]
+
+
+class Store:
+    """Data with kernel values, of the kernels that a worker used last.
+
+    Parameters
+    ----------
+    X : {array-like, sparse}
+        All rows.
+    most : int
+        Kernels whose values are kept.
+    largest : int
+        Rows beyond which the values do not fit, so that none are kept.
+    """
+
+    def __init__(self, X: Any, most: int, largest: int) -> None:
+        self.X, self.most, self.largest = X, most, largest
+        self.kept: OrderedDict[Hashable, SharedData] = OrderedDict()
+        self.ordered: tuple[Layout, Any] | None = None
+
+    def data(self, key: Hashable, make: Callable[[], SharedData | None]) -> SharedData | None:
+        """Return the data kept under this key, made if there are none."""
+        if key not in self.kept:
+            while len(self.kept) >= self.most:
+                self._forget()
+            data = make()
+            if data is None:
+                return None
+            self.kept[key] = data
+        self.kept.move_to_end(key)
+        return self.kept[key]
+
+    def clear(self) -> None:
+        """Free all kernel values."""
+        while self.kept:
+            self._forget()
+
+    def _forget(self) -> None:
+        _, data = self.kept.popitem(last=False)
+        data.made.clear()  # a Python kernel holds its data, which hold the kernel rows
+
+    def rows(self, layout: Layout) -> Any:
+        """All rows in the order of the layout; None if they are not what a kernel can take."""
+        if self.ordered is None or self.ordered[0] is not layout:
+            try:
+                X = check_array(self.X, accept_sparse="csr", dtype=[np.float64, np.float32])
+            except (ValueError, TypeError):  # rows that some fits leave out, or bring into shape
+                X = None
+            self.ordered = (layout, None if X is None else canonical(X)[layout.order])
+        return self.ordered[1]
+
+
+def same_rows(A: Any, B: Any) -> bool:
+    """Whether two matrices hold the same numbers."""
+    if A is B:
+        return True
+    if not hasattr(B, "shape") or A.shape != B.shape:
+        return False
+    if sparse.issparse(A) or sparse.issparse(B):
+        both = sparse.issparse(A) and sparse.issparse(B)
+        return bool(both and (A != B).nnz == 0)
+    return bool(np.array_equal(A, np.asarray(B)))

@@ -1,0 +1,150 @@
+"""What a fit of a search borrows from others: kernel values, a start, scores of rows left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from margrave.problem import Data, Floats, JointProblem, Problem
+from margrave.progress import Progress
+from margrave.solvers import Solution
+from margrave.tuning.folds import Layout, Rows, SharedData, Store, same_rows
+from margrave.tuning.samples import Sample
+from margrave.tuning.starts import Start
+
+
+class Loan:
+    """What one fit gets: a lender for one estimator (`margrave.estimators._lender`).
+
+    Parameters
+    ----------
+    sample : Sample
+        The rows of the fit, in the order of the split's layout if it has one.
+    store : Store or None
+        None lends nothing, and watches only.
+    start : Start or None
+        Where to begin.
+    running : callable
+        Gets the progress of the fit.
+    rough : bool
+        Whether the running gap will do for an end.
+    """
+
+    def __init__(
+        self,
+        sample: Sample,
+        store: Store | None,
+        start: Start | None,
+        running: Callable[[Progress], None],
+        rough: bool,
+    ) -> None:
+        self.sample, self.store = sample, store
+        self.split, self.layout = sample.split, sample.layout
+        self.start, self.running, self.rough = start, running, rough
+        self.problems: Sequence[Any] = []
+        self.data: SharedData | None = None
+        self.found: Start | None = None
+
+    def watch(self, progress: Progress) -> None:
+        """Take note of how the fit can be stopped."""
+        self.running(progress)
+
+    def lend(self, problems: Sequence[Any], rows: Any) -> tuple[Sequence[Any], list[Floats] | None]:
+        """Return the same problems on data whose kernel values are kept, and where to start."""
+        self.problems = problems
+        if self.store is None or not isinstance(problems[0], (Problem, JointProblem)):
+            return problems, None
+        self.problems = (
+            self._in_layout(rows, self.store) or self._alone(rows, self.store) or list(problems)
+        )
+        return (self.problems, None) if self.start is None else self.start.begin(self.problems)
+
+    def keep(self, solutions: Sequence[Solution]) -> None:
+        """Take note of the solution."""
+        if self.store is not None and isinstance(self.problems[0], (Problem, JointProblem)):
+            self.found = Start.of(self.problems, solutions)
+
+    def sums(self, X: Any, support: Any, coef: Floats) -> Floats | None:
+        """Scores of the rows left out, from kept kernel values; None for other rows."""
+        if self.data is None or self.layout is None or not self.data.made:
+            return None
+        ((_, offset, _), kernel_rows) = next(iter(self.data.made.items()))
+        if kernel_rows.cached_bytes < self.data.n_rows**2:  # a quarter: few features are not kept
+            return None
+        if not same_rows(X, self.sample.machine_test):
+            return None
+        queries = self.layout.trained(self.split)[support]
+        columns = [
+            kernel_rows.block_sums(queries, np.ascontiguousarray(coef), int(block))
+            for block in self.layout.blocks(self.split)
+        ]
+        tested = self.layout.order[self.layout.tested_by[self.layout.block_of] == self.split]
+        place = np.empty(int(tested.max()) + 1, dtype=np.intp)
+        place[tested] = np.arange(len(tested))
+        sums: Floats = np.concatenate(columns, axis=1).T[place[self.sample.test]]
+        sums -= offset * coef.sum(axis=0)
+        return sums
+
+    def _in_layout(self, rows: Any, store: Store) -> list[Any] | None:
+        """Return the problems on the data of all folds, None where its blocks do not suit them."""
+        first = self.problems[0]
+        if self.layout is None or isinstance(first, JointProblem) or not _has_values(first.data):
+            return None
+        if len(self.layout.order) > store.largest:
+            return None
+        layout, places = self.layout, self.layout.trained(self.split)[rows]
+        blocks = [_blocks(layout, places[problem.data_rows]) for problem in self.problems]
+        if any(found is None for found in blocks):
+            return None
+
+        def make() -> SharedData | None:
+            X = store.rows(layout)
+            if X is None or X.dtype != first.data.X.dtype or not _same_kind(X, first.data.X):
+                return None
+            return SharedData(X, first.data.kernel, layout.starts)
+
+        self.data = store.data((id(layout), first.data.kernel), make)
+        if self.data is None:
+            return None
+        return [
+            replace(problem, data=self.data, blocks=found)
+            for problem, found in zip(self.problems, blocks, strict=True)
+        ]
+
+    def _alone(self, rows: Any, store: Store) -> list[Any] | None:
+        """Return the problems on data that other fits on this split share."""
+        data = self.problems[0].data
+        if not _has_values(data) or data.n_rows > store.largest:
+            return None
+        key = (self.sample.group, self.split, data.kernel, rows.tobytes(), data.starts.tobytes())
+
+        def make() -> SharedData:
+            return SharedData(data.X, data.kernel, data.starts)
+
+        shared = store.data(key, make)
+        if shared is None or not same_rows(shared.X, data.X):  # steps of a pipeline may be random
+            return None
+        return [replace(problem, data=shared) for problem in self.problems]
+
+
+def _has_values(data: Data) -> bool:
+    """Whether there are kernel values to be kept: neither products of rows nor a table."""
+    return not (data.is_linear or data.kernel.is_precomputed)
+
+
+def _blocks(layout: Layout, places: Rows) -> tuple[int, ...] | None:
+    """Blocks that hold these places, in this order and no others."""
+    of = layout.block_of[places]
+    blocks = of[np.flatnonzero(np.diff(of, prepend=-1))]
+    whole = [np.arange(layout.starts[b], layout.starts[b + 1]) for b in blocks]
+    if not np.array_equal(np.concatenate(whole), places):
+        return None
+    return tuple(int(b) for b in blocks)
+
+
+def _same_kind(A: Any, B: Any) -> bool:
+    return bool(sparse.issparse(A) == sparse.issparse(B) and A.shape[1] == B.shape[1])

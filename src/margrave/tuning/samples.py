@@ -1,0 +1,78 @@
+"""What is fitted and scored, and the rows of one split as a worker has them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
+
+from sklearn.base import clone
+from sklearn.pipeline import Pipeline
+from sklearn.utils.metaestimators import _safe_split
+from sklearn.utils.validation import _check_method_params
+
+from margrave.tuning.folds import Layout, Rows, Split
+from margrave.tuning.plan import Setting, machine_of
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is to be fitted and scored, whatever the setting and the split."""
+
+    estimator: Any
+    X: Any
+    y: Any
+    splits: list[Split]
+    layouts: list[Layout | None]
+    fit_params: dict[str, Any]
+    score_params: dict[str, Any]
+    scorer: Any
+    error_score: Any
+    return_train_score: bool
+
+
+@dataclass
+class Sample:
+    """The rows of one split, as one worker has them for the fits of one group of settings."""
+
+    split: int
+    group: Hashable
+    train: Rows
+    test: Rows
+    layout: Layout | None
+    X_train: Any
+    y_train: Any
+    X_test: Any
+    y_test: Any
+    fit_params: dict[str, Any]
+    before: Pipeline | None  # fitted steps in front of the machine
+    machine_train: Any  # the rows, or what the steps make of them
+    machine_test: Any
+
+
+def take_sample(task: Task, split: int, setting: Setting) -> Sample:
+    """Take the rows of a split; steps in front of a kernel machine are fitted to them."""
+    layout = task.layouts[split]
+    train, test = task.splits[split]
+    if layout is not None:
+        train = layout.order[layout.trained(split)]
+    model = model_of(task, setting)
+    X_train, y_train = _safe_split(model, task.X, task.y, train)
+    X_test, y_test = _safe_split(model, task.X, task.y, test, train)
+    fit_params = _check_method_params(task.X, params=task.fit_params, indices=train)
+    before, machine_train, machine_test = None, X_train, X_test
+    if isinstance(model, Pipeline):
+        layout = None  # the steps make other rows of them in every fold
+        if machine_of(model) is not None and len(model.steps) > 1 and not fit_params:
+            before = Pipeline(model.steps[:-1])
+            machine_train = before.fit_transform(X_train, y_train)
+            machine_test = before.transform(X_test)
+    return Sample(
+        *(split, setting.kernel, train, test, layout, X_train, y_train, X_test, y_test),
+        *(fit_params, before, machine_train, machine_test),
+    )
+
+
+def model_of(task: Task, setting: Setting) -> Any:
+    """Return the estimator with the parameters of a setting."""
+    return clone(task.estimator).set_params(**clone(setting.params, safe=False))

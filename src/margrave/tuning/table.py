@@ -1,0 +1,82 @@
+"""A table of the best settings so far, on the terminal while the search goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from margrave.tuning.plan import Setting
+
+_ROWS = 10
+
+
+class LiveTable:
+    """Shows the best settings; a context manager. Nothing is shown unless `verbose`."""
+
+    def __init__(
+        self, settings: Sequence[Setting], n_splits: int, metric: str, verbose: int
+    ) -> None:
+        self.settings, self.n_splits, self.metric = settings, n_splits, metric
+        self.names = list(dict.fromkeys(name for s in settings for name in s.params))
+        self.live: Any = None
+        if verbose > 0:
+            from rich.console import Console
+            from rich.live import Live
+
+            self.live = Live(console=Console(stderr=True), refresh_per_second=4)
+
+    def __enter__(self) -> LiveTable:
+        if self.live is not None:
+            self.live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.live is not None:
+            self.live.stop()
+
+    def show(self, results: dict[tuple[int, int], dict[str, Any]], note: str) -> None:
+        """Show the results so far."""
+        if self.live is not None:
+            self.live.update(self._table(dict(results), note))
+
+    def _table(self, results: dict[tuple[int, int], dict[str, Any]], note: str) -> Any:
+        from rich.table import Table
+
+        rows = []
+        for setting in self.settings:
+            own = [results.get((setting.number, split)) for split in range(self.n_splits)]
+            scores = [_number(r["test_scores"], self.metric) for r in own if r is not None]
+            if scores:
+                gap = max(r["gap"] for r in own if r is not None)
+                rows.append(
+                    (len(scores), float(np.mean(scores)), float(np.std(scores)), gap, setting)
+                )
+        rows.sort(key=lambda row: (row[0], row[1]), reverse=True)
+        done = len(results)
+        table = Table(
+            title=f"{len(self.settings)} settings, {self.n_splits} splits: {note}, {done} fits"
+        )
+        for name in self.names:
+            table.add_column(name, justify="right")
+        for name in ("splits", "mean score", "deviation", "worst gap"):
+            table.add_column(name, justify="right", style="cyan")
+        for n, mean, deviation, gap, setting in rows[:_ROWS]:
+            values = [_short(setting.params.get(name, "")) for name in self.names]
+            table.add_row(*values, f"{n}", f"{mean:.5g}", f"{deviation:.2g}", f"{gap:.1e}")
+        return table
+
+
+def _number(scores: Any, metric: str) -> float:
+    return float(scores.get(metric, np.nan) if isinstance(scores, dict) else scores)
+
+
+def _short(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
