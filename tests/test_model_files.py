@@ -15,10 +15,24 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 
 import margrave
-from margrave import SVC, SVR, KernelLogisticRegression, ODMClassifier, OneClassSVM
+from margrave import (
+    SVC,
+    SVR,
+    BayesianSVC,
+    BayesianSVR,
+    KernelLogisticRegression,
+    ODMClassifier,
+    OneClassSVM,
+)
 from margrave.estimators._files import estimators, load_with_notes, save
 from margrave.io import model_file
-from margrave.solvers import Cascade, DivideAndConquer, VarianceReduced
+from margrave.solvers import (
+    Cascade,
+    DivideAndConquer,
+    ExpectationMaximization,
+    Gibbs,
+    VarianceReduced,
+)
 
 EARLY = DivideAndConquer(early=1)
 COMMITTEE = DivideAndConquer(early=1, combine="committee")
@@ -56,6 +70,13 @@ MODELS = [
     ("binary", KernelLogisticRegression()),
     ("three", KernelLogisticRegression()),
     ("three", KernelLogisticRegression(multi_class="softmax")),
+    ("three", SVC(solver=ExpectationMaximization(features=20))),
+    ("binary", BayesianSVC(n_samples=20)),
+    ("three", BayesianSVC(n_samples=20, features=15, keep_draws=True)),
+    ("three", BayesianSVC(n_samples=20, kernel="linear", multi_class="ovr")),
+    ("kernel", BayesianSVC(n_samples=20, kernel="precomputed", features=4)),
+    ("targets", BayesianSVR(n_samples=20, intercept=None)),
+    ("targets", BayesianSVR(kernel="linear", solver=Gibbs(n_samples=20))),
 ]
 METHODS = ["predict", "decision_function", "predict_proba", "score_samples", "certified"]
 

@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 
 from margrave.kernels import Kernel
-from margrave.models import Committee, LocalModels
+from margrave.models import Committee, LocalModels, Posterior
 
 
 def check_fitted(model: Any) -> None:
@@ -52,7 +52,9 @@ class _Fitted:
         _expect(names is None or np.shape(names) == (self.d,), "feature_names_in_")
         _expect(isinstance(model._kernel, Kernel), "the kernel")
         _expect(model._kernel.name == model.kernel, "the kernel")
-        if hasattr(model, "support_"):
+        if hasattr(model, "posterior_"):
+            self._check_posterior()
+        elif hasattr(model, "support_"):
             self._check_expansion()
         if hasattr(model, "classes_"):
             self._check_classes()
@@ -83,6 +85,26 @@ class _Fitted:
         _expect(model._precision in ("float32", "float64"), "the precision")
         if model._local is not None:
             self._check_parts(n)
+
+    def _check_posterior(self) -> None:
+        model, found, width = self.model, self.model.posterior_, self.d
+        _expect(isinstance(found, Posterior) and _numbers(found.mean), "the posterior")
+        marks = model._landmarks
+        _expect((marks is None) == (model._kernel.name == "linear"), "the landmarks")
+        if marks is not None:
+            width = len(marks.factor)
+            _expect(_numbers(marks.factor) and _finite(marks.factor), "the landmarks")
+            _expect(marks.factor.shape == (width, width), "the landmarks")
+            _expect(bool((np.diag(marks.factor) > 0.0).all()), "the landmarks")
+            expected = (width,) if model._kernel.is_precomputed else (width, self.d)
+            _expect(marks.points.shape == expected, "the landmarks")
+        k, width = len(found.mean), width + (model.intercept is not None)
+        _expect(found.mean.shape == (k, width) and _finite(found.mean), "the posterior")
+        _expect(found.covariance.shape == (k, width, width), "the posterior")
+        _expect(_finite(found.covariance), "the posterior")
+        draws = found.draws
+        _expect(draws is None or draws.shape[1:] == (k, width), "the posterior")
+        _expect(draws is None or _finite(draws), "the posterior")
 
     def _check_parts(self, n: int) -> None:
         local, parts = self.model._local, self.model._part_support
@@ -121,6 +143,8 @@ class _Fitted:
             _expect(model.dual_coef_.shape[0] == rows, "dual_coef_")
         weights = getattr(model, "_weights", None)
         _expect(weights is None or len(weights) == problems, "the weights")
+        if hasattr(model, "posterior_"):
+            _expect(len(model.posterior_.mean) == problems, "the posterior")
 
     def _try(self) -> None:
         """Predict a row of zeros."""

@@ -36,13 +36,16 @@ from margrave.estimators._check_fitted import check_fitted
 from margrave.io.files import PathLike
 from margrave.io.model_file import Arrays, read_model, write_model
 from margrave.kernels import Kernel
-from margrave.models import Committee, LocalModels
+from margrave.models import Committee, Landmarks, LocalModels, Posterior
 from margrave.partitions import Centres, KernelCentres, nearest
 
 logger = logging.getLogger("margrave")
 
 # dataclasses that fitted attributes may hold
-VALUES = {cls.__name__: cls for cls in (Kernel, LocalModels, Committee, Centres, KernelCentres)}
+VALUES = {
+    cls.__name__: cls
+    for cls in (Kernel, LocalModels, Committee, Landmarks, Posterior, Centres, KernelCentres)
+}
 # parameters that are objects
 SOLVERS = {
     name: found

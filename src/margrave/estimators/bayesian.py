@@ -186,6 +186,7 @@ class BayesianSVC(ClassifierMixin, BayesianMachine):  # type: ignore[misc]
                 f"{type(self).__name__} needs at least two classes, but there is only 1 class in y"
             )
         C = 2.0 * weight[rows]
+        self._scheme = "binary" if k == 2 else self.multi_class
 
         def problems_on(data: Data) -> list[Any]:
             if k > 2 and self.multi_class == "crammer_singer":
