@@ -1,6 +1,6 @@
 // The working-set solver for
 //
-//     min over beta   1/2 beta'K beta + sum_i h_i(beta_i)      lo_i <= beta_i <= hi_i, and sum beta kept if `pairs`
+//     min over beta   1/2 beta'K beta + sum_i h_i(beta_i)      lo_i <= beta_i <= hi_i, and sum beta kept if `pairs`, of each side if there are two
 //
 // A round: (1) measure every row's rates up and low, the violation and the duality gap; (2) replace the older half of the
 // working set W by the worst violators; (3) bring the kernel block of W up to date; (4) solve on W; (5) fetch the kernel rows
@@ -28,7 +28,7 @@ class WorkingSet : public MovingPoint<T> {
         capacity_ = int(std::min<std::int64_t>(n, size));
         leading_ = (capacity_ + 63) / 64 * 64 + 16;  // not a power of two: columns then spread over the cache
         block_.resize(std::size_t(capacity_) * leading_);
-        scratch_.resize(6 * leading_);
+        scratch_.resize(7 * leading_);
         inside_.assign(n, 0);
     }
 
@@ -128,7 +128,8 @@ class WorkingSet : public MovingPoint<T> {
                  Part p;
                  for (std::int64_t i = from; i < to; ++i) {
                      if (inside_[i] || !counts(loss, i)) continue;
-                     const double rise = -scores[i] - right_[i] - middle_, fall = middle_ + scores[i] + left_[i];
+                     const double middle = middle_[this->side(loss, i)];
+                     const double rise = -scores[i] - right_[i] - middle, fall = middle + scores[i] + left_[i];
                      if (rise > 0 && rise >= fall) p.up.emplace_back(-rise, i);
                      else if (fall > 0) (pairs_ ? p.down : p.up).emplace_back(-fall, i);
                  }

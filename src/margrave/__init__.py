@@ -12,7 +12,10 @@ from importlib.metadata import version
 from margrave.estimators import (
     SVC,
     SVR,
+    HardMarginSVC,
     KernelLogisticRegression,
+    NuSVC,
+    NuSVR,
     ODMClassifier,
     OneClassSVM,
 )
@@ -23,7 +26,10 @@ __version__ = version("margrave")
 __all__ = [
     "SVC",
     "SVR",
+    "HardMarginSVC",
     "KernelLogisticRegression",
+    "NuSVC",
+    "NuSVR",
     "ODMClassifier",
     "OneClassSVM",
     "RowBlocks",

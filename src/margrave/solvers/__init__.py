@@ -14,8 +14,11 @@ from margrave.solvers.cascade import Cascade
 from margrave.solvers.coordinate_descent import CoordinateDescent
 from margrave.solvers.distribution import DistributionPreserving
 from margrave.solvers.divide import DivideAndConquer
+from margrave.solvers.frank_wolfe import FrankWolfe
 from margrave.solvers.merge_tree import MergeTree
 from margrave.solvers.newton import Newton
+from margrave.solvers.pairs import PairSwaps
+from margrave.solvers.saddle import Saddle
 from margrave.solvers.variance_reduced import VarianceReduced
 from margrave.solvers.working_set import WorkingSet
 
@@ -31,17 +34,26 @@ SOLVERS: dict[str, Callable[[], Solver]] = {
     "svrg": partial(VarianceReduced, method="svrg"),
     "csvrg": partial(VarianceReduced, method="csvrg"),
     "dsvrg": partial(VarianceReduced, method="dsvrg"),
+    "pairs": PairSwaps,
+    "gilbert": FrankWolfe,
+    "saddle": Saddle,
 }
+# those that know of hulls: for the machines with nu and the hard margin
+HULL_SOLVERS = {name: SOLVERS[name] for name in ("pairs", "gilbert", "saddle", "exact")}
 
 __all__ = [
+    "HULL_SOLVERS",
     "SOLVERS",
     "BlockMinimization",
     "Cascade",
     "CoordinateDescent",
     "DistributionPreserving",
     "DivideAndConquer",
+    "FrankWolfe",
     "MergeTree",
     "Newton",
+    "PairSwaps",
+    "Saddle",
     "Settings",
     "Solution",
     "Solver",
