@@ -24,10 +24,13 @@ STOCHASTIC = ("svrg", "csvrg", "dsvrg")  # for the linear kernel: test_variance_
 EVERYTHING = ("exact", "dc", "cascade", "pbm", "sodm", "dip")  # take every loss and intercept
 
 
+HULLS = ("pairs", "gilbert", "saddle")  # distances of hulls: test_hull.py
+
+
 def takes(name, loss, intercept):
     if name in EVERYTHING:
         return True
-    if name in STOCHASTIC:
+    if name in STOCHASTIC + HULLS:
         return False
     return intercept != "free" and (name != "newton" or loss[0] in SMOOTH_LOSSES)
 

@@ -70,11 +70,12 @@ def find_levels(
     low, high = np.min(ends, axis=0)[:, 0], np.max(ends, axis=0)[:, 1]
     lowest = sum(np.where(end[:, 0] == low, end[:, 2], 0.0) for end in ends)
     level, share = low.copy(), np.zeros(len(low))
-    done = (lowest >= totals) | (totals <= 0.0)
+    totals = np.where(totals > 1e-12, totals, 0.0)  # none but rounding
+    done = (lowest >= totals * (1.0 - 1e-13)) | (low == np.inf)
     share[done] = np.clip(totals[done] / np.maximum(lowest[done], 1e-300), 0.0, 1.0)
     if done.all():
         return level, share
-    high = np.where(done, low, high)
+    low, high = np.where(done, 0.0, low), np.where(done, 0.0, high)
     below = np.where(done, 0.0, lowest)  # the mass up to `low`
     while True:
         steps = np.linspace(0.0, 1.0, GRID + 1)[1:]
@@ -91,7 +92,7 @@ def find_levels(
         left = count[rows, at] - np.where(first, 0.0, count[rows, before])
         if np.all(done | (left <= _GATHERED) | (high - low <= 1e-15 * np.abs(high))):
             break
-    gathered = shards.map("between", low, np.where(done, low, high))
+    gathered = shards.map("between", low, high)
     for k in np.flatnonzero(~done):
         pairs = np.concatenate([found[k] for found in gathered])
         pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
