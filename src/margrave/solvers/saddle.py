@@ -245,7 +245,7 @@ class _Run(HullRun):
                 pace = self._pace(m, longest, eps, U)
             # 2. the weights of some features
             delta = (1.0 + pace.theta) * now - pace.theta * then
-            old = w[features]
+            old = w[features].copy()
             w[features] = (old + pace.sigma * delta) / (1.0 + pace.sigma)
             # 3. the weights of the rows, and sums for the next features
             told = shards.map("step", w[features] - old, pace.k1, pace.k2, c)
