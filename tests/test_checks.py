@@ -5,7 +5,16 @@ import sklearn
 from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import estimator_checks_generator, parametrize_with_checks
 
-from margrave import SVC, SVR, KernelLogisticRegression, ODMClassifier, OneClassSVM
+from margrave import (
+    SVC,
+    SVR,
+    HardMarginSVC,
+    KernelLogisticRegression,
+    NuSVC,
+    NuSVR,
+    ODMClassifier,
+    OneClassSVM,
+)
 
 # The checks compare scores of weighted and of repeated rows to 1e-7. A gap bounds their distance
 # by sqrt(2 gap P), hence the small tolerance.
@@ -31,8 +40,22 @@ EXACT = [
     ODMClassifier(tol=1e-12, multi_class="ovr", intercept="free"),
     ODMClassifier(tol=1e-12, intercept="free", kernel="precomputed"),
     OneClassSVM(tol=1e-12),
+    HardMarginSVC(tol=1e-12),
+    NuSVC(nu=0.1, tol=1e-12),
+    NuSVC(nu=0.1, tol=1e-12, kernel="precomputed"),
+    NuSVR(tol=1e-12),
+    NuSVR(tol=1e-12, kernel="linear"),
 ]
-DEFAULTS = [SVC(), SVR(), KernelLogisticRegression(), ODMClassifier(), OneClassSVM()]
+DEFAULTS = [
+    SVC(),
+    SVR(),
+    KernelLogisticRegression(),
+    ODMClassifier(),
+    OneClassSVM(),
+    HardMarginSVC(),
+    NuSVC(nu=0.1),
+    NuSVR(),
+]
 # how many there are: (rows, kernel matrices) by version of scikit-learn and kind of estimator
 CHECKS = {"1.9": {"classifier": (64, 61), "regressor": (60, 57), "outlier_detector": (54, 51)}}
 REASON = "weights are compared to 1e-7, the default tol=1e-3 is a relative gap of 1e-3"

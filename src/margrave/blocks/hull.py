@@ -52,19 +52,18 @@ def level(s: Floats, cap: Floats, total: float = 1.0) -> float:
 
 
 def settle(
-    probe: Callable[[Floats], tuple[Floats, Floats, Floats]], sides: int, is_capped: bool
+    probe: Callable[[Floats], tuple[Floats, Floats, Floats]], guess: Floats, is_capped: bool
 ) -> Floats:
     """Shifts c with sum_i min(cap_i, exp(l_i + c)) = 1, one for each side.
 
     ``probe(c)`` tells of the rows that c brings to their caps the sum of the caps and the number, and
     of the others log sum exp(l_i). Newton's method on the sum as a function of exp(c), which is
     concave: from the second value on it comes from below, and more rows reach their caps until none
-    does. It starts at zero, or without any cap where these rows' caps are more than one.
+    does. It starts with a guess, or without any cap where those that it reaches are more than one.
     """
-    c = np.zeros(sides)
-    mass, count, rest = probe(c)
+    mass, count, rest = probe(guess)
     if np.any(mass > 1.0 + 1e-12):
-        mass, count, rest = probe(np.where(mass > 1.0 + 1e-12, -np.inf, 0.0))
+        mass, count, rest = probe(np.where(mass > 1.0 + 1e-12, -np.inf, guess))
     while True:
         left = np.maximum(1.0 - mass, 1e-15)
         c = np.where(rest == -np.inf, np.inf, np.log(left) - rest)
@@ -91,6 +90,6 @@ def project(logs: Floats, cap: Floats) -> Floats:
         rest = logsumexp(logs[~full]) if not full.all() else -np.inf
         return np.array([cap[full].sum()]), np.array([full.sum()]), np.array([rest])
 
-    c = settle(probe, 1, is_capped=True)[0]
+    c = settle(probe, np.zeros(1), is_capped=True)[0]
     with np.errstate(over="ignore"):
         return np.minimum(cap, np.exp(np.minimum(logs + c, log_cap)))

@@ -25,7 +25,7 @@ class SaddleBlock:
         sum_i X_ji x_i  before and after,  for the next features j
 
     where c, one for each class, makes the weights of all blocks sum to one: it is found by the
-    caller from `step` (which tries c = 0) and `probe`, and comes with the next call.
+    caller from `step` (which tries a guess) and `probe`, and comes with the next call.
 
     Parameters
     ----------
@@ -70,15 +70,15 @@ class SaddleBlock:
 
     # --- rounds -----------------------------------------------------------------------------
 
-    def step(self, dw: Floats, k1: float, k2: float, c: Floats) -> Floats:
-        """Finish the last round with c, change w, and begin the next; what `probe` says for c = 0."""
+    def step(self, dw: Floats, k1: float, k2: float, c: Floats, guess: Floats) -> Floats:
+        """Finish the last round with c, change w, begin the next, and `probe` a guess of its c."""
         self.settle(c)
         now, self.features = self.features, self._next()
         for k, sign in enumerate(self.signs):
             dv = dw @ self.X[k][now]
             self.raw[k] = k1 * (k2 * self.logs[k] - sign * (self.u[k] + self.count * dv))
             self.u[k] += dv
-        return self.probe(np.zeros(2))
+        return self.probe(guess)
 
     def probe(self, c: Floats) -> Floats:
         """Tell of each class what `settle` of `blocks.hull` asks for, and the next features' sums.

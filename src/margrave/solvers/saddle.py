@@ -222,10 +222,10 @@ class _Run(HullRun):
 
     def _rounds(self, shards: Shards, d: int, size: int, longest: float) -> None:
         m, published = d // size, self.solver.as_published
-        w, c = np.zeros(d), np.zeros(2)
+        w, c, guess = np.zeros(d), np.zeros(2), np.zeros(2)
         order = draws(self.settings.seed, m)
         features = _slice(order, m, size)
-        c, now, then = self._project(shards, shards.map("probe", c))
+        c, now, then = self._project(shards, shards.map("probe", guess), guess)
         self.q, self.last = 0.5 * math.sqrt(m) * longest, math.inf
         self.worse, self.gap_now, self.gap_last = 0, 1.0, math.inf
         eps, checked, when = _FIRST, 0, time.perf_counter()
@@ -248,9 +248,10 @@ class _Run(HullRun):
             old = w[features].copy()
             w[features] = (old + pace.sigma * delta) / (1.0 + pace.sigma)
             # 3. the weights of the rows, and sums for the next features
-            told = shards.map("step", w[features] - old, pace.k1, pace.k2, c)
+            told = shards.map("step", w[features] - old, pace.k1, pace.k2, c, guess)
             features = _slice(order, m, size)
-            c, now, then = self._project(shards, told)
+            c, now, then = self._project(shards, told, guess)
+            guess = c  # for the next round, in which it will be much the same
 
     def _pace(self, m: int, longest: float, eps: float, U: float) -> _Pace:
         n1, n2 = (int((self.problem.y == sign).sum()) for sign in (1.0, -1.0))
@@ -270,7 +271,9 @@ class _Run(HullRun):
         limit = self.progress.max_iter
         return self.settings.is_over or 0 <= limit <= self.round
 
-    def _project(self, shards: Shards, told: list[Floats]) -> tuple[Floats, Floats, Floats]:
+    def _project(
+        self, shards: Shards, told: list[Floats], guess: Floats
+    ) -> tuple[Floats, Floats, Floats]:
         """Find the shifts c; also the next features' sums A eta - B xi with new and with old weights."""
         first: list[list[Floats]] = [told]
         last: list[Any] = []
@@ -279,7 +282,7 @@ class _Run(HullRun):
             last[:] = [_added(first.pop() if first else shards.map("probe", c))]
             return last[0][0], last[0][1], last[0][2]
 
-        c = settle(probe, 2, is_capped=bool(self.problem.C.min() < 1.0))
+        c = settle(probe, guess, is_capped=bool(self.problem.C.min() < 1.0))
         _, _, rest, old, at_caps, others = last[0]
         with np.errstate(invalid="ignore"):
             factor = np.where(rest == -np.inf, 0.0, np.exp(c + rest))
