@@ -15,7 +15,7 @@ template <class T>
 class WorkingSet : public MovingPoint<T> {
     using Base = MovingPoint<T>;
     using Base::blocks_, Base::kernel_, Base::offsets_, Base::rows_, Base::loss_, Base::pairs_, Base::lo_, Base::hi_, Base::right_, Base::left_;
-    using Base::last_, Base::own_gap_, Base::middle_, Base::rounds_, Base::negligible_, Base::steps_, Base::kernel_values_;
+    using Base::last_, Base::own_gap_, Base::middle_, Base::sums_, Base::rounds_, Base::negligible_, Base::steps_, Base::kernel_values_;
     using Base::add_rows, Base::best_bias, Base::counts, Base::find, Base::measure, Base::moved, Base::sum_up, Base::with_loss;
 
   public:
@@ -64,14 +64,18 @@ class WorkingSet : public MovingPoint<T> {
 
     // A precision has done what it can when a sweep's worth of rounds brings next to nothing: in single, where double is there
     // to go on, a dual gain below a hundredth of the gap and a gap that is hardly better; in double, no gain beyond rounding and
-    // no better gap either (near the optimum the gap falls like the square root of the dual's error).
+    // no better gap either (near the optimum the gap falls like the square root of the dual's error). Variables with a sum that
+    // is not zero may cancel each other: then rounding is that of their size.
     bool exhausted() {
         best_gap_ = std::min(best_gap_, last_.gap);
         const std::int64_t window = 10 + 8 * std::int64_t(y.size()) / capacity_;
         if (rounds_ < marked_round_ + window) return false;
         const double gain = marked_dual_ - last_.dual;
+        double size = std::fabs(last_.dual), largest = 0;
+        for (std::int64_t i : members_) largest = std::max(largest, std::fabs(this->diagonal(i)));
+        size = std::max(size, sums_[0] * sums_[0] * largest);
         const bool still = sizeof(T) == 4 ? gain <= 0.01 * (last_.primal + last_.dual) && best_gap_ > 0.9 * marked_gap_
-                                          : gain <= 2e-16 * std::fabs(last_.dual) && best_gap_ > 0.99 * marked_gap_;
+                                          : gain <= 2e-16 * size && best_gap_ > 0.99 * marked_gap_;
         const bool first = marked_round_ == 0;
         marked_round_ = rounds_, marked_dual_ = last_.dual, marked_gap_ = best_gap_;
         return still && !first;

@@ -42,7 +42,6 @@ EXACT = [
     OneClassSVM(tol=1e-12),
     HardMarginSVC(tol=1e-12),
     NuSVC(nu=0.1, tol=1e-12),
-    NuSVC(nu=0.1, tol=1e-12, kernel="precomputed"),
     NuSVR(tol=1e-12),
     NuSVR(tol=1e-12, kernel="linear"),
 ]

@@ -10,7 +10,8 @@ caps C_i; the points A eta and B xi run through the (reduced) hulls of the two c
 The optimal z separates the classes with the largest margin; (U - L) / U is the certificate. With
 G = 2 U - m(z), the duality gap that the compiled solver knows without cancellation,
 U - L(z) = G - G^2 / (4 U). If m(z) <= 0, L is zero and nothing is certified; as U goes to zero the
-hulls overlap, and no direction separates them.
+hulls overlap, and no direction separates them. U may be long on its way to zero: it is enough that
+it is small and falls no more, with no direction found.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ from typing import Any
 import numpy as np
 
 from margrave.problem import Data, Floats, Problem, Solution, loaded
+from margrave.solvers.base import Settings
 from margrave.solvers.descent import Core, Record
 
-# of the largest |x|^2: a distance below it is none
-NOTHING = 1e-12
-_NOTHING_IN_SINGLE = 1e-6  # where double precision has to go on
+# of the largest |x|^2: U below the first is none; below the second if it falls no more, and
+# single precision cannot tell
+NOTHING, _NEARLY_NOTHING = 1e-12, 1e-6
+_ROUNDS = 100  # in which it has to fall by a tenth
 
 
 def bounds(U: float, G: float) -> tuple[float, float]:
@@ -43,6 +46,27 @@ def largest_square(data: Data) -> float:
     return float(np.max(np.abs(data.kernel.diagonal(loaded(data.X)))))
 
 
+class Fall:
+    """Watch U on its way to zero."""
+
+    def __init__(self, data: Data, in_double: bool) -> None:
+        square = largest_square(data)
+        self.nearly = _NEARLY_NOTHING * square
+        self.nothing = NOTHING * square if in_double else self.nearly
+        self.marked, self.round = np.inf, 0
+
+    def is_over(self, record: Record) -> bool:
+        """Whether there is no distance, as far as one can tell."""
+        U = record["objective"]
+        if U <= self.nothing:
+            return True
+        if record["round"] < self.round + _ROUNDS:
+            return False
+        is_slow = U > 0.9 * self.marked
+        self.marked, self.round = U, record["round"]
+        return bool(is_slow and record["gap"] >= 1.0 and U <= self.nearly)
+
+
 class HullCore:
     """The compiled solver with its figures in terms of hulls.
 
@@ -52,10 +76,7 @@ class HullCore:
 
     def __init__(self, core: Core, problem: Problem, precision: str) -> None:
         self.core, self.shift = core, problem.shift
-        self.least = 0.0
-        if self.shift is None:
-            share = NOTHING if precision == "float64" else _NOTHING_IN_SINGLE
-            self.least = share * largest_square(problem.data)
+        self.fall = None if self.shift is not None else Fall(problem.data, precision == "float64")
 
     def advance(
         self, target: float, max_rounds: int, seconds: float, time_left: float
@@ -63,7 +84,7 @@ class HullCore:
         """Run rounds; see `Core`."""
         status, records = self.core.advance(target, max_rounds, seconds, time_left)
         records = [self._told(record) for record in records]
-        if self.shift is None and records and records[-1]["objective"] <= self.least:
+        if self.fall is not None and records and self.fall.is_over(records[-1]):
             status = "stalled" if status == "running" else status
         return status, records
 
@@ -104,13 +125,16 @@ class HullCore:
         return self.core.scores if self.shift is None else self.core.scores - self.shift
 
 
-def refuse_overlap(problems: Sequence[Any], solutions: list[Solution]) -> list[Solution]:
-    """Raise where a solution has found that there is no distance; else return the solutions."""
+def refuse_overlap(
+    problems: Sequence[Any], solutions: list[Solution], settings: Settings
+) -> list[Solution]:
+    """Raise where there is no distance, or none was found in the end; else return the solutions."""
     for problem, solution in zip(problems, solutions, strict=True):
         if not getattr(problem, "is_hull", False) or problem.shift is not None:
             continue
         square = largest_square(problem.data)
-        if solution.objective <= NOTHING * square and not solution.converged:
+        share = NOTHING if settings.is_spent else _NEARLY_NOTHING
+        if solution.objective <= share * square and solution.dual >= 0.0:
             raise ValueError(
                 "the hulls overlap: no direction separates the classes. They come as near as"
                 f" {np.sqrt(2.0 * max(0.0, solution.objective)):.2g} with rows of norm up to"

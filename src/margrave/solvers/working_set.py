@@ -59,9 +59,8 @@ class WorkingSet(BaseEstimator):  # type: ignore[misc]
         refuse_remote("exact", problems)
         if self.size is not None and self.size < 2:
             raise ValueError(f"a working set needs at least 2 variables, got size={self.size}")
-        return refuse_overlap(
-            problems, descend(problems, settings, starts, core_of, "exact", self.size)
-        )
+        solutions = descend(problems, settings, starts, core_of, "exact", self.size)
+        return refuse_overlap(problems, solutions, settings)
 
 
 def solve_rows(
