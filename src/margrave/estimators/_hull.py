@@ -50,6 +50,11 @@ class HullClassifier(KernelClassifier):
     intercept = "free"
     class_weight = None
 
+    @property
+    def break_ties(self) -> bool:  # type: ignore[override]
+        """Whether votes that tie are decided by the confidences: always, where these are told."""
+        return bool(self.decision_function_shape == "ovr")
+
     def _check_parameters(self) -> None:
         super()._check_parameters()
         refuse_solver(self)

@@ -41,8 +41,6 @@ class NuSVC(HullClassifier):
     decision_function_shape : {"ovr", "ovo"}, default="ovr"
         Shape of `decision_function` for more than two classes: one column per class (votes plus
         confidences), or one per pair of classes.
-    break_ties : bool, default=False
-        Break ties between votes by the confidences instead of taking the first class.
     solver : str or solver object, default="auto"
         How to solve: "auto" and "pairs" (any kernel), "gilbert" (Frank-Wolfe; any kernel, best where
         many rows are at their caps), "saddle" (linear kernel), "exact", or an object from
@@ -86,7 +84,6 @@ class NuSVC(HullClassifier):
         **HullClassifier._parameter_constraints,
         "nu": [Interval(Real, 0.0, 1.0, closed="right")],
         "decision_function_shape": [StrOptions({"ovr", "ovo"})],
-        "break_ties": ["boolean"],
     }
 
     @refuses(
@@ -94,6 +91,7 @@ class NuSVC(HullClassifier):
         shrinking="none is needed, rows are handled automatically",
         probability="wrap the estimator in sklearn.calibration.CalibratedClassifierCV",
         class_weight="use sample_weight",
+        break_ties="ties between votes are always broken by the confidences",
     )
     def __init__(
         self,
@@ -104,7 +102,6 @@ class NuSVC(HullClassifier):
         degree: int = 3,
         coef0: float = 0.0,
         decision_function_shape: str = "ovr",
-        break_ties: bool = False,
         solver: Any = "auto",
         engine: Any = None,
         tol: float = 1e-3,
@@ -123,7 +120,6 @@ class NuSVC(HullClassifier):
         self.degree = degree
         self.coef0 = coef0
         self.decision_function_shape = decision_function_shape
-        self.break_ties = break_ties
         self.solver = solver
         self.engine = engine
         self.tol = tol

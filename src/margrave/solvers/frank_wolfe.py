@@ -93,7 +93,7 @@ class FrankWolfe(BaseEstimator):  # type: ignore[misc]
             start = None if starts is None else problem.feasible(starts[number])
             run = _Run(self, problem, settings, where)
             solutions.append(with_losses(lambda run=run, start=start: run.solve(start)))
-        return refuse_overlap(problems, solutions, settings)
+        return refuse_overlap(problems, solutions)
 
 
 class _Run(HullRun):

@@ -10,8 +10,7 @@ caps C_i; the points A eta and B xi run through the (reduced) hulls of the two c
 The optimal z separates the classes with the largest margin; (U - L) / U is the certificate. With
 G = 2 U - m(z), the duality gap that the compiled solver knows without cancellation,
 U - L(z) = G - G^2 / (4 U). If m(z) <= 0, L is zero and nothing is certified; as U goes to zero the
-hulls overlap, and no direction separates them. U may be long on its way to zero: it is enough that
-it is small and falls no more, with no direction found.
+hulls overlap, and no direction separates them.
 """
 
 from __future__ import annotations
@@ -22,13 +21,9 @@ from typing import Any
 import numpy as np
 
 from margrave.problem import Data, Floats, Problem, Solution, loaded
-from margrave.solvers.base import Settings
 from margrave.solvers.descent import Core, Record
 
-# of the largest |x|^2: U below the first is none; below the second if it falls no more, and
-# single precision cannot tell
-NOTHING, _NEARLY_NOTHING = 1e-12, 1e-6
-_ROUNDS = 100  # in which it has to fall by a tenth
+NOTHING = 1e-12  # of the largest |x|^2: a U below it is none
 
 
 def bounds(U: float, G: float) -> tuple[float, float]:
@@ -46,47 +41,22 @@ def largest_square(data: Data) -> float:
     return float(np.max(np.abs(data.kernel.diagonal(loaded(data.X)))))
 
 
-class Fall:
-    """Watch U on its way to zero."""
-
-    def __init__(self, data: Data, in_double: bool) -> None:
-        square = largest_square(data)
-        self.nearly = _NEARLY_NOTHING * square
-        self.nothing = NOTHING * square if in_double else self.nearly
-        self.marked, self.round = np.inf, 0
-
-    def is_over(self, record: Record) -> bool:
-        """Whether there is no distance, as far as one can tell."""
-        U = record["objective"]
-        if U <= self.nothing:
-            return True
-        if record["round"] < self.round + _ROUNDS:
-            return False
-        is_slow = U > 0.9 * self.marked
-        self.marked, self.round = U, record["round"]
-        return bool(is_slow and record["gap"] >= 1.0 and U <= self.nearly)
-
-
 class HullCore:
     """The compiled solver with its figures in terms of hulls.
 
-    Of a distance `objective` is U, `dual` is -L and `gap` is (U - L) / U; it ends when there is no
-    distance. With a linear term (regression) the figures are those of any machine.
+    Of a distance `objective` is U, `dual` is -L and `gap` is (U - L) / U. With a linear term
+    (regression) the figures are those of any machine.
     """
 
-    def __init__(self, core: Core, problem: Problem, precision: str) -> None:
+    def __init__(self, core: Core, problem: Problem) -> None:
         self.core, self.shift = core, problem.shift
-        self.fall = None if self.shift is not None else Fall(problem.data, precision == "float64")
 
     def advance(
         self, target: float, max_rounds: int, seconds: float, time_left: float
     ) -> tuple[str, list[Record]]:
         """Run rounds; see `Core`."""
         status, records = self.core.advance(target, max_rounds, seconds, time_left)
-        records = [self._told(record) for record in records]
-        if self.fall is not None and records and self.fall.is_over(records[-1]):
-            status = "stalled" if status == "running" else status
-        return status, records
+        return status, [self._told(record) for record in records]
 
     def certify(self, time_left: float) -> Record | None:
         """Figures in double precision; None if stopped."""
@@ -125,16 +95,13 @@ class HullCore:
         return self.core.scores if self.shift is None else self.core.scores - self.shift
 
 
-def refuse_overlap(
-    problems: Sequence[Any], solutions: list[Solution], settings: Settings
-) -> list[Solution]:
-    """Raise where there is no distance, or none was found in the end; else return the solutions."""
+def refuse_overlap(problems: Sequence[Any], solutions: list[Solution]) -> list[Solution]:
+    """Raise where there is no distance; else return the solutions."""
     for problem, solution in zip(problems, solutions, strict=True):
         if not getattr(problem, "is_hull", False) or problem.shift is not None:
             continue
         square = largest_square(problem.data)
-        share = NOTHING if settings.is_spent else _NEARLY_NOTHING
-        if solution.objective <= share * square and solution.dual >= 0.0:
+        if solution.objective <= NOTHING * square and solution.dual >= 0.0:
             raise ValueError(
                 "the hulls overlap: no direction separates the classes. They come as near as"
                 f" {np.sqrt(2.0 * max(0.0, solution.objective)):.2g} with rows of norm up to"
@@ -144,5 +111,7 @@ def refuse_overlap(
                     if np.all(problem.C > problem.total)
                     else "nu is too small for these rows, raise it or choose another kernel"
                 )
+                + ". (Equal rows in both classes, such as sparse rows without an entry, are in both"
+                " hulls whatever the kernel.)"
             )
     return solutions

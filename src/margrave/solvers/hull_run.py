@@ -17,7 +17,7 @@ from margrave.engines import ShardLost
 from margrave.engines.base import Shards
 from margrave.problem import Floats, Problem, Solution
 from margrave.solvers.base import Settings, refuse_unless
-from margrave.solvers.hull import Fall, bounds
+from margrave.solvers.hull import NOTHING, bounds, largest_square
 
 logger = logging.getLogger("margrave")
 
@@ -112,7 +112,7 @@ class HullRun:
         self.name, self.problem, self.settings, self.where = name, problem, settings, where
         self.progress = settings.progress
         self.round, self.lower, self.gap = 0, 0.0, 1.0
-        self.fall = Fall(problem.data, in_double=True)
+        self.nothing = NOTHING * largest_square(problem.data)
 
     def start_weights(self) -> Floats:
         """Return weights of the first rows of either class, in full as far as they go."""
@@ -134,7 +134,7 @@ class HullRun:
             where=self.where,
             **{"support": 0, **extra},
         )
-        return over or self.fall.is_over(self.progress.history[-1])
+        return over or U <= self.nothing
 
     @contextmanager
     def stoppable(self) -> Iterator[None]:

@@ -63,4 +63,4 @@ class PairSwaps(BaseEstimator):  # type: ignore[misc]
                 " solver='gilbert' and 'saddle' with the linear kernel"
             )
         solutions = descend(problems, settings, starts, core_of, "pairs", self.size)
-        return refuse_overlap(problems, solutions, settings)
+        return refuse_overlap(problems, solutions)

@@ -60,7 +60,7 @@ class WorkingSet(BaseEstimator):  # type: ignore[misc]
         if self.size is not None and self.size < 2:
             raise ValueError(f"a working set needs at least 2 variables, got size={self.size}")
         solutions = descend(problems, settings, starts, core_of, "exact", self.size)
-        return refuse_overlap(problems, solutions, settings)
+        return refuse_overlap(problems, solutions)
 
 
 def solve_rows(
@@ -112,4 +112,4 @@ def core_of(
     else:
         rows, size = kernels.rows(precision, problem.offset), kernels.size_for(problem.n_rows)
         core = problem.core(rows, start, size, floor)
-    return HullCore(core, problem, precision) if problem.is_hull else core
+    return HullCore(core, problem) if problem.is_hull else core
