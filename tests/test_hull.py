@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from margrave import HardMarginSVC, NuSVC, NuSVR, SVC
+from margrave import SVC, HardMarginSVC, NuSVC, NuSVR
 from margrave.blocks.hull import fill, level, project
 from margrave.blocks.saddle import rotated
 from margrave.solvers import FrankWolfe, PairSwaps, Saddle, WorkingSet
@@ -110,12 +110,18 @@ def test_golden(record):
         assert model.margin_ == pytest.approx(np.sqrt(record.U / 2.0), rel=1e-8)
 
 
-@each_solver
-@each_record
-def test_bounds_enclose_the_optimum_in_every_round(solver, any_kernel, record):
+@pytest.mark.parametrize(
+    ("solver", "record"),
+    [
+        (solver, record)
+        for solver, any_kernel in SOLVERS
+        for record in RECORDS
+        if any_kernel or record.kernel["kernel"] == "linear"
+    ],
+    ids=str,
+)
+def test_bounds_enclose_the_optimum_in_every_round(solver, record):
     """L <= U* <= U at every certificate of every solver, and S holds the weights."""
-    if not any_kernel and record.kernel["kernel"] != "linear":
-        pytest.skip("the linear kernel only")
     X, y = load(record.data)
     model = fit(record.model(solver=solver, tol=1e-2, time_limit=3.0), X, y)
     for told in model.history_:
@@ -140,19 +146,19 @@ def test_invariances(solver, any_kernel):
     Q, _ = np.linalg.qr(rng.standard_normal((4, 4)))
     order = rng.permutation(len(y))
 
-    def model(X, y, **parameters):
-        return fit(
-            NuSVC(0.3, kernel="linear", solver=solver, tol=1e-3, **parameters), X, y
-        )
+    gap = 1e-2 if isinstance(solver, Saddle) else 1e-3
+
+    def model(X, y):
+        return fit(NuSVC(0.3, kernel="linear", solver=solver, tol=gap), X, y)
 
     base = model(X, y)
-    U, tol = base.objective_, 2e-3
+    U, tol = base.objective_, 2 * gap
     for moved, labels in [(X + 1e3, y), (X @ Q, y), (X[order], y[order]), (X, -y)]:
         assert model(moved, labels).objective_ == pytest.approx(U, rel=tol)
     assert model(1e3 * X, y).objective_ == pytest.approx(1e6 * U, rel=tol)
     decisions = base.decision_function(X)
     swapped = model(X, -y)
-    np.testing.assert_allclose(swapped.decision_function(X), -decisions, atol=0.1)
+    np.testing.assert_allclose(swapped.decision_function(X), -decisions, atol=100 * gap)
 
 
 def test_hulls_shrink_with_nu():
@@ -328,8 +334,8 @@ def test_shards_walk_the_same_way(make, nu):
 @pytest.mark.parametrize("solver", [FrankWolfe(), Saddle()])
 def test_on_dask(solver, dask_client):
     X, y = blobs(n=70, d=5, apart=3.0)
-    here = HardMarginSVC(kernel="linear", solver=type(solver)(partitions=2), max_iter=60)
-    there = HardMarginSVC(kernel="linear", solver=solver, engine=dask_client, max_iter=60)
+    here = HardMarginSVC(kernel="linear", solver=type(solver)(partitions=2), max_iter=12)
+    there = HardMarginSVC(kernel="linear", solver=solver, engine=dask_client, max_iter=12)
     fit(here, X, y)
     fit(there, X, y)
     assert there.objective_ == pytest.approx(here.objective_, rel=1e-9)

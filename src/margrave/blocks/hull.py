@@ -64,12 +64,13 @@ def settle(
     mass, count, rest = probe(guess)
     if np.any(mass > 1.0 + 1e-12):
         mass, count, rest = probe(np.where(mass > 1.0 + 1e-12, -np.inf, guess))
+    c = np.full(len(guess), -np.inf)
     while True:
         left = np.maximum(1.0 - mass, 1e-15)
-        c = np.where(rest == -np.inf, np.inf, np.log(left) - rest)
-        if not is_capped:
-            return c
-        before = count
+        higher = np.where(rest == -np.inf, np.inf, np.log(left) - rest)
+        if not is_capped or np.all(higher <= c):  # no higher but for rounding
+            return np.maximum(c, higher)
+        before, c = count, np.maximum(c, higher)
         mass, count, rest = probe(c)
         if np.array_equal(count, before):
             return c
