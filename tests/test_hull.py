@@ -185,7 +185,7 @@ def test_bounds():
     assert bounds(1.0, 2.0) == (0.0, 1.0) and bounds(0.0, 0.0) == (0.0, 1.0)
     U, m = 0.7, 1.1
     L, gap = bounds(U, 2 * U - m)
-    assert L == pytest.approx(m * m / (4 * U)) and gap == pytest.approx((U - L) / U)
+    assert pytest.approx(m * m / (4 * U)) == L and gap == pytest.approx((U - L) / U)
 
 
 def brute_fill(s, cap):
@@ -300,7 +300,12 @@ def test_the_published_form_stops_too_early_and_is_found_out():
 
 # --- shards --------------------------------------------------------------------------------------
 
-DISTRIBUTED = [FrankWolfe, Saddle, lambda **k: Saddle(size=2, **k), lambda **k: Saddle(rotate=True, **k)]
+DISTRIBUTED = [
+    FrankWolfe,
+    Saddle,
+    lambda **k: Saddle(size=2, **k),
+    lambda **k: Saddle(rotate=True, **k),
+]
 
 
 @pytest.mark.parametrize("make", DISTRIBUTED)
@@ -314,9 +319,7 @@ def test_shards_walk_the_same_way(make, nu):
         given = {} if nu is None else {"nu": nu}
         solver = make(partitions=partitions)
         return fit(
-            machine(
-                kernel="linear", solver=solver, engine=engine, tol=1e-3, max_iter=150, **given
-            ),
+            machine(kernel="linear", solver=solver, engine=engine, tol=1e-3, max_iter=150, **given),
             X,
             y,
         )
@@ -345,9 +348,7 @@ def test_on_dask(solver, dask_client):
 def test_one_exchange_per_round_of_the_hard_margin():
     """Numbers per round and block: dw, the constants and two shifts, and one table."""
     X, y = blobs(n=70, d=8, apart=3.0)
-    model = fit(
-        HardMarginSVC(kernel="linear", solver=Saddle(size=8), tol=1e-9, max_iter=40), X, y
-    )
+    model = fit(HardMarginSVC(kernel="linear", solver=Saddle(size=8), tol=1e-9, max_iter=40), X, y)
     a, b = model.history_[-2], model.history_[-1]
     rounds = b["round"] - a["round"]
     per_round = (8 + 2 + 2 + 2) + 2 * (4 + 3 * 8)
@@ -361,9 +362,9 @@ def test_one_exchange_per_round_of_the_hard_margin():
 def test_overlap_is_told():
     X, y = load("iris12")  # versicolor and virginica are not separable by a plane
     for solver in (PairSwaps(), PairSwaps(size=30), WorkingSet()):
-        with pytest.raises(ValueError, match="hulls overlap.*come as near as.*not separable"):
+        with pytest.raises(ValueError, match=r"hulls overlap.*come as near as.*not separable"):
             HardMarginSVC(kernel="linear", solver=solver).fit(X, y)
-    with pytest.raises(ValueError, match="hulls overlap.*nu is too small"):
+    with pytest.raises(ValueError, match=r"hulls overlap.*nu is too small"):
         NuSVC(0.05, kernel="linear").fit(X, y)
     assert NuSVC(0.5, kernel="linear").fit(X, y).converged_
     twins = np.array([[0.0], [1.0], [0.0], [2.0]])

@@ -141,8 +141,8 @@ class Problem:
     loss : Loss
     intercept : {"free", "regularized"} or None
     total : float
-        Sum of beta when the intercept is free: zero but for one-class machines, and for hulls, where
-        it is that of the rows with y = +1 and minus that of the others.
+        Sum of beta when the intercept is free: zero but for one-class machines, and for hulls,
+        where it is that of the rows with y = +1 and minus that of the others.
     shift : float64 array, optional
         Linear term shift'beta of the dual: what is added to the scores of the rows.
     """

@@ -38,7 +38,9 @@ class Lists:
 
     def below(self, grid: Floats) -> Floats:
         """Sum of caps and number of the rows up to each of some levels, list by list."""
-        at = [np.searchsorted(s, g, side="right") for (s, _), g in zip(self.lists, grid, strict=True)]
+        at = [
+            np.searchsorted(s, g, side="right") for (s, _), g in zip(self.lists, grid, strict=True)
+        ]
         sums = [sums[ends] for (_, sums), ends in zip(self.lists, at, strict=True)]
         return np.array([sums, at], dtype=np.float64)
 
@@ -178,7 +180,8 @@ class KernelCornerBlock(CornerBlock):
         self.last: dict[str, NDArray[np.float64]] = {}
 
     def _products(self, z: Floats) -> Floats:
-        return z[1]
+        scores: Floats = z[1]
+        return scores
 
     def _combination(self, beta: Floats, name: str) -> Floats:
         """Corners change little from one to the next: the change is what is multiplied."""

@@ -56,20 +56,21 @@ def settle(
 ) -> Floats:
     """Shifts c with sum_i min(cap_i, exp(l_i + c)) = 1, one for each side.
 
-    ``probe(c)`` tells of the rows that c brings to their caps the sum of the caps and the number, and
-    of the others log sum exp(l_i). Newton's method on the sum as a function of exp(c), which is
+    ``probe(c)`` tells of the rows that c brings to their caps the sum of the caps and the number,
+    and of the others log sum exp(l_i). Newton's method on the sum as a function of exp(c), which is
     concave: from the second value on it comes from below, and more rows reach their caps until none
     does. It starts with a guess, or without any cap where those that it reaches are more than one.
     """
     mass, count, rest = probe(guess)
     if np.any(mass > 1.0 + 1e-12):
         mass, count, rest = probe(np.where(mass > 1.0 + 1e-12, -np.inf, guess))
-    c = np.full(len(guess), -np.inf)
+    c: Floats = np.full(len(guess), -np.inf)
     while True:
         left = np.maximum(1.0 - mass, 1e-15)
         higher = np.where(rest == -np.inf, np.inf, np.log(left) - rest)
         if not is_capped or np.all(higher <= c):  # no higher but for rounding
-            return np.maximum(c, higher)
+            highest: Floats = np.maximum(c, higher)
+            return highest
         before, c = count, np.maximum(c, higher)
         mass, count, rest = probe(c)
         if np.array_equal(count, before):
@@ -92,5 +93,5 @@ def project(logs: Floats, cap: Floats) -> Floats:
         return np.array([cap[full].sum()]), np.array([full.sum()]), np.array([rest])
 
     c = settle(probe, np.zeros(1), is_capped=True)[0]
-    with np.errstate(over="ignore"):
-        return np.minimum(cap, np.exp(np.minimum(logs + c, log_cap)))
+    found: Floats = np.minimum(cap, np.exp(np.minimum(logs + c, log_cap)))
+    return found

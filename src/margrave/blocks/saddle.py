@@ -174,7 +174,8 @@ def rotated(X: Floats, seed: int) -> Floats:
     Y *= np.random.default_rng([seed, d]).choice([-1.0, 1.0], d)[:, None]
     half = 1
     while half < d:
-        Y = Y.reshape(d // (2 * half), 2, half, -1)
-        Y = np.stack([Y[:, 0] + Y[:, 1], Y[:, 0] - Y[:, 1]], axis=1).reshape(d, -1)
+        pairs = Y.reshape(d // (2 * half), 2, half, -1)
+        sums, differences = pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1]
+        Y = np.stack([sums, differences], axis=1).reshape(d, -1)
         half *= 2
     return np.asarray(Y / np.sqrt(d))

@@ -65,8 +65,8 @@ _ADVICE = {
     " a smaller step or more landmarks",
     "unfinished": "the strategy was told to stop before the whole problem is solved; leave out"
     " passes, finish=False or as_published=True for the optimum",
-    "hulls": "no direction was found that separates the hulls, which overlap or are too near to each"
-    " other for double precision; raise nu, or choose another kernel",
+    "hulls": "no direction was found that separates the hulls, which overlap or are too near to"
+    " each other for double precision; raise nu, or choose another kernel",
     None: "the solver could make no further progress in double precision; scale the features, lower"
     " C, or raise tol, unless the kernel is not positive semidefinite",
 }

@@ -42,8 +42,8 @@ class NuSVC(HullClassifier):
         Shape of `decision_function` for more than two classes: one column per class (votes plus
         confidences), or one per pair of classes.
     solver : str or solver object, default="auto"
-        How to solve: "auto" and "pairs" (any kernel), "gilbert" (Frank-Wolfe; any kernel, best where
-        many rows are at their caps), "saddle" (linear kernel), "exact", or an object from
+        How to solve: "auto" and "pairs" (any kernel), "gilbert" (Frank-Wolfe; any kernel, best
+        where many rows are at their caps), "saddle" (linear kernel), "exact", or an object from
         :mod:`margrave.solvers`.
     <budgets>
 
@@ -133,7 +133,8 @@ class NuSVC(HullClassifier):
         self.callbacks = callbacks
 
     def _prices(self, weight: Floats) -> Floats:
-        return 2.0 * weight / (self.nu * weight.sum())
+        caps: Floats = 2.0 * weight / (self.nu * weight.sum())
+        return caps
 
     def _task(self, y: Any, weight: Floats) -> Task:
         """Refuse a nu for which a class has too little weight, before anything is computed."""
@@ -173,8 +174,8 @@ class HardMarginSVC(HullClassifier):
     ----------
     <kernel>
     solver : str or solver object, default="auto"
-        How to solve: "auto" and "pairs" (any kernel), "gilbert" (Frank-Wolfe; any kernel, best where
-        many rows are at their caps), "saddle" (linear kernel), "exact", or an object from
+        How to solve: "auto" and "pairs" (any kernel), "gilbert" (Frank-Wolfe; any kernel, best
+        where many rows are at their caps), "saddle" (linear kernel), "exact", or an object from
         :mod:`margrave.solvers`.
     <budgets>
 

@@ -1,8 +1,9 @@
 """The choice behind ``solver="auto"``, from measurements of `benchmarks`.
 
-Hulls have pair swaps. Many rows and a kernel that falls with the distance: divide and conquer, which ends with the working
-set among the workers where these are elsewhere. Else such workers have blocks and then that working
-set, and one machine the whole problem at once (`whole.py` has its own choice).
+Hulls have pair swaps. Many rows and a kernel that falls with the distance: divide and conquer,
+which ends with the working set among the workers where these are elsewhere. Else such workers have
+blocks and then that working set, and one machine the whole problem at once (`whole.py` has its own
+choice).
 """
 
 from __future__ import annotations

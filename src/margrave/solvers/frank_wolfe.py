@@ -29,14 +29,14 @@ from margrave.blocks.corners import CornerBlock, KernelCornerBlock
 from margrave.engines import resolve_engine
 from margrave.engines.base import Shards
 from margrave.problem import Floats, Problem, Solution
-from margrave.solvers.base import Settings, check_integer, check_start
-from margrave.solvers.hull import bounds, refuse_overlap
+from margrave.solvers.base import Settings, check_integer
+from margrave.solvers.hull import bounds
 from margrave.solvers.hull_run import (
     HullRun,
     find_levels,
     refuse_distances,
+    solve_each,
     split_rows,
-    with_losses,
 )
 
 Move = tuple[str, float]  # kind and length of a step
@@ -85,15 +85,9 @@ class FrankWolfe(BaseEstimator):  # type: ignore[misc]
                 "the solver 'gilbert' works in blocks and on engines with kernel='linear'; leave"
                 f" out partitions and engine for kernel={problems[0].data.kernel.name!r}"
             )
-        for problem, start in zip(problems, starts or [], strict=bool(starts)):
-            check_start(problem, start)
-        solutions = []
-        for number, problem in enumerate(problems):
-            where = f"problem {number + 1} of {len(problems)}" if len(problems) > 1 else ""
-            start = None if starts is None else problem.feasible(starts[number])
-            run = _Run(self, problem, settings, where)
-            solutions.append(with_losses(lambda run=run, start=start: run.solve(start)))
-        return refuse_overlap(problems, solutions)
+        return solve_each(
+            problems, starts, lambda problem, where: _Run(self, problem, settings, where)
+        )
 
 
 class _Run(HullRun):

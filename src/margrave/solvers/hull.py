@@ -108,7 +108,7 @@ def refuse_overlap(problems: Sequence[Any], solutions: list[Solution]) -> list[S
                 f" {np.sqrt(square):.2g}; "
                 + (
                     "they are not separable with this kernel, use NuSVC or SVC"
-                    if np.all(problem.C > problem.total)
+                    if np.all(problem.total < problem.C)
                     else "nu is too small for these rows, raise it or choose another kernel"
                 )
                 + ". (Equal rows in both classes, such as sparse rows without an entry, are in both"

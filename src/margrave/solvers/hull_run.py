@@ -16,8 +16,8 @@ from margrave.blocks.hull import fill
 from margrave.engines import ShardLost
 from margrave.engines.base import Shards
 from margrave.problem import Floats, Problem, Solution
-from margrave.solvers.base import Settings, refuse_unless
-from margrave.solvers.hull import NOTHING, bounds, largest_square
+from margrave.solvers.base import Settings, check_start, refuse_unless
+from margrave.solvers.hull import NOTHING, bounds, largest_square, refuse_overlap
 
 logger = logging.getLogger("margrave")
 
@@ -45,11 +45,27 @@ def split_rows(n: int, count: int) -> list[NDArray[np.int64]]:
     return [part for part in np.array_split(np.arange(n), min(n, count)) if len(part)]
 
 
-def with_losses(solve: Callable[[], Solution]) -> Solution:
+def solve_each(
+    problems: Sequence[Any],
+    starts: Sequence[Floats] | None,
+    run: Callable[[Any, str], HullRun],
+) -> list[Solution]:
+    """Solve the problems one after the other; `run` makes the way of one, which has a place."""
+    for problem, start in zip(problems, starts or [], strict=bool(starts)):
+        check_start(problem, start)
+    solutions = []
+    for number, problem in enumerate(problems):
+        where = f"problem {number + 1} of {len(problems)}" if len(problems) > 1 else ""
+        begin = None if starts is None else problem.feasible(starts[number])
+        solutions.append(_with_losses(run(problem, where), begin))
+    return refuse_overlap(problems, solutions)
+
+
+def _with_losses(run: HullRun, start: Floats | None) -> Solution:
     """Solve; where workers are lost, from the start again."""
     for attempt in itertools.count(1):
         try:
-            return solve()
+            return run.solve(start)
         except ShardLost as lost:
             if attempt == _MOST_LOSSES:
                 raise RuntimeError(f"workers were lost {attempt} times: {lost}") from lost
@@ -57,9 +73,7 @@ def with_losses(solve: Callable[[], Solution]) -> Solution:
     raise AssertionError
 
 
-def find_levels(
-    shards: Shards, ends: Sequence[Floats], totals: Floats
-) -> tuple[Floats, Floats]:
+def find_levels(shards: Shards, ends: Sequence[Floats], totals: Floats) -> tuple[Floats, Floats]:
     """Find the level up to which each of the shards' lists is filled to its total.
 
     Rows below the level are in full, and those at it by the share that is returned with it. `ends`
@@ -68,7 +82,7 @@ def find_levels(
     until what is left between two of them can be fetched.
     """
     low, high = np.min(ends, axis=0)[:, 0], np.max(ends, axis=0)[:, 1]
-    lowest = sum(np.where(end[:, 0] == low, end[:, 2], 0.0) for end in ends)
+    lowest = np.sum([np.where(end[:, 0] == low, end[:, 2], 0.0) for end in ends], axis=0)
     level, share = low.copy(), np.zeros(len(low))
     totals = np.where(totals > 1e-12, totals, 0.0)  # none but rounding
     done = (lowest >= totals * (1.0 - 1e-13)) | (low == np.inf)
@@ -82,7 +96,9 @@ def find_levels(
         grid = low[:, None] + (high - low)[:, None] * steps
         grid[:, -1] = high
         mass, count = shards.reduce("below", grid)
-        at = np.array([np.searchsorted(m, t * (1.0 - 1e-13)) for m, t in zip(mass, totals, strict=True)])
+        at = np.array(
+            [np.searchsorted(m, t * (1.0 - 1e-13)) for m, t in zip(mass, totals, strict=True)]
+        )
         at = np.minimum(at, GRID - 1)
         rows = np.arange(len(at))
         first = at == 0
@@ -114,6 +130,10 @@ class HullRun:
         self.round, self.lower, self.gap = 0, 0.0, 1.0
         self.nothing = NOTHING * largest_square(problem.data)
 
+    def solve(self, start: Floats | None) -> Solution:
+        """Solve the problem, from a feasible start if given."""
+        raise NotImplementedError
+
     def start_weights(self) -> Floats:
         """Return weights of the first rows of either class, in full as far as they go."""
         weight = np.zeros(self.problem.n_rows)
@@ -134,7 +154,7 @@ class HullRun:
             where=self.where,
             **{"support": 0, **extra},
         )
-        return over or U <= self.nothing
+        return over or self.nothing >= U
 
     @contextmanager
     def stoppable(self) -> Iterator[None]:

@@ -4,7 +4,8 @@
 
 A swap moves weight from one row of a class to another, the pair that violates optimality most:
 
-    i = argmin over eta_i < cap_i of z'x_i,   j = argmax over eta_j > 0,   t = z'(x_j - x_i) / |x_i - x_j|^2
+    i = argmin over eta_i < cap_i of z'x_i,    j = argmax over eta_j > 0 of z'x_j
+    t = z'(x_j - x_i) / |x_i - x_j|^2, or less where eta_i or eta_j reaches an end
 
 It is the working-set solver with two sums to keep (``cpp/inner.hpp``, `swap`): thousands of rows at
 a time on their own kernel block, kernel rows from the cache, many rows by way of the active ones,

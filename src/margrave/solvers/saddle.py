@@ -1,7 +1,7 @@
 """Saddle-SVC: hulls by a saddle point, some features at a time, alone and among workers.
 
-After "Distributed Margin-based Support Vector Machines" (Saddle-SVC and Saddle-DSVC), corrected. With
-the entropy H(x) = sum x log x and rows scaled to |x| <= 1,
+After Jin, Huang and Li, "SVM via Saddle Point Optimization: New Bounds and Distributed Algorithms",
+with corrections. With the entropy H(x) = sum x log x and rows scaled to |x| <= 1,
 
     max over w  min over eta, xi    w'(A eta - B xi) + gamma (H(eta) + H(xi)) - 1/2 |w|^2
 
@@ -9,15 +9,16 @@ The features fall into m blocks. A round takes one of them, F, at random:
 
     delta_j = (A eta' - B xi')_j for j in F,    eta' = eta + theta (eta - last eta),  xi' likewise
     w_j <- (w_j + sigma delta_j) / (1 + sigma)
-    log eta_i <- k1 (k2 log eta_i - (w'x_i + (m - 1) change of w'x_i)), projected onto S;  xi with +
+    log eta_i <- k1 (k2 log eta_i - (old w'x_i + m change of w'x_i)), projected onto S;  xi with +
 
     R = largest |x_i| in any block,  q = sqrt(m) R,  tau = sqrt(m / gamma) / (2 q),
-    sigma = sqrt(m gamma) / (2 q),  theta = 1 - 1 / (m + q sqrt(m / gamma)),  k2 = m / tau,  k1 = 1 / (gamma + k2)
+    sigma = sqrt(m gamma) / (2 q),  theta = 1 - 1 / (m + q sqrt(m / gamma)),
+    k2 = m / tau,  k1 = 1 / (gamma + k2)
 
 gamma stands for the accuracy: gamma = eps U / (2 (log n1 + log n2)), with eps halved from stage to
 stage as the bounds of `hull.py` allow, so that nothing has to be known of the optimum beforehand.
-The published form has a gamma from a guess beta of the optimum, one feature at a time, rotated rows,
-and stops when U changes little, whatever the gap.
+The published form has a gamma from a guess beta of the optimum, one feature at a time, rotated
+rows, and stops when U changes little, whatever the gap.
 
 Rows are split among blocks (`SaddleBlock`), w is the caller's, the order of features comes from a
 seed that all share. delta is linear in the weights, so that one exchange per round is enough, in
@@ -42,14 +43,13 @@ from margrave.blocks.saddle import SaddleBlock, draws, rotated
 from margrave.engines import resolve_engine
 from margrave.engines.base import Shards
 from margrave.problem import Floats, Problem, Solution
-from margrave.solvers.base import Settings, check_integer, check_start
-from margrave.solvers.hull import bounds, refuse_overlap
+from margrave.solvers.base import Settings, check_integer
 from margrave.solvers.hull_run import (
     HullRun,
     find_levels,
     refuse_distances,
+    solve_each,
     split_rows,
-    with_losses,
 )
 
 _FIRST = 0.5  # accuracy of the first stage
@@ -65,7 +65,8 @@ class Saddle(BaseEstimator):  # type: ignore[misc]
         Features at a time; unless given, all.
     rotate : bool, optional
         Whether to rotate the rows so that all features are alike (a Hadamard transform, which makes
-        sparse rows dense). Unless given, where features are taken in turns and some entries stand out.
+        sparse rows dense). Unless given, where features are taken in turns and some entries stand
+        out.
     partitions : int, optional
         Blocks of rows; unless given, one, or one for each worker of an engine.
     as_published : bool, default=False
@@ -117,15 +118,9 @@ class Saddle(BaseEstimator):  # type: ignore[misc]
                 " features themselves. Map the rows first, for example by"
                 " sklearn.kernel_approximation.Nystroem, or use solver='pairs'"
             )
-        for problem, start in zip(problems, starts or [], strict=bool(starts)):
-            check_start(problem, start)
-        solutions = []
-        for number, problem in enumerate(problems):
-            where = f"problem {number + 1} of {len(problems)}" if len(problems) > 1 else ""
-            start = None if starts is None else problem.feasible(starts[number])
-            run = _Run(self, problem, settings, where)
-            solutions.append(with_losses(lambda run=run, start=start: run.solve(start)))
-        return refuse_overlap(problems, solutions)
+        return solve_each(
+            problems, starts, lambda problem, where: _Run(self, problem, settings, where)
+        )
 
 
 @dataclass(frozen=True)
@@ -274,7 +269,7 @@ class _Run(HullRun):
     def _project(
         self, shards: Shards, told: list[Floats], guess: Floats
     ) -> tuple[Floats, Floats, Floats]:
-        """Find the shifts c; also the next features' sums A eta - B xi with new and with old weights."""
+        """Find the shifts c; also the next features' A eta - B xi with new and with old weights."""
         first: list[list[Floats]] = [told]
         last: list[Any] = []
 
@@ -303,7 +298,7 @@ class _Run(HullRun):
                 L = max(L, margin * margin / (2.0 * square))
         self.gap_now = 1.0 - L / U if U > 0.0 else 1.0
         self.last = U
-        if U < self.best:
+        if self.best > U:
             self.best = U
             shards.map("keep")
         unit = self.scale * self.scale
@@ -338,4 +333,11 @@ def _added(told: Sequence[Floats]) -> tuple[Floats, ...]:
         others = (factor[:, :, None] * tables[:, :, 4 + 2 * size :]).sum(axis=0)
         others = np.where(rest[:, None] > 0.0, others / rest[:, None], 0.0)
     sums = tables.sum(axis=0)
-    return sums[:, 0], sums[:, 1], logs, sums[:, 4 : 4 + size], sums[:, 4 + size : 4 + 2 * size], others
+    return (
+        sums[:, 0],
+        sums[:, 1],
+        logs,
+        sums[:, 4 : 4 + size],
+        sums[:, 4 + size : 4 + 2 * size],
+        others,
+    )
