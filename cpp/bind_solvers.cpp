@@ -272,8 +272,8 @@ class PyWorkingSet : public PyDescent<WorkingSet> {
     PyWorkingSet(PyKernelRows& kernel, std::vector<int> blocks, const PyLoss& loss, bool pairs, double sum, double scale, const Doubles& y, const Doubles& C,
                  const std::optional<Doubles>& start, const Surroundings& around, int size) {
         const std::int64_t n = rows_in(kernel, blocks);
-        started_ = !around.shift.empty();  // it brings its scores
-        check_length(n, {y.size(), C.size(), start ? start->size() : y.size(), started_ ? around.shift.size() : y.size()});
+        started_ = !around.scores.empty();  // it brings its scores
+        check_length(n, {y.size(), C.size(), start ? start->size() : y.size(), around.shift.empty() ? y.size() : around.shift.size()});
         if (size < 2 || (started_ && !start)) throw nb::value_error("working set: too small, or without a start");
         make(kernel, std::move(blocks), loss.params, pairs, sum, scale, copied(y), copied(C), start ? copied(*start) : std::vector<double>(), around, size);
     }
@@ -391,7 +391,7 @@ void bind_solvers(nb::module_& m) {
     nb::class_<Surroundings>(m, "Surroundings", "What the rest of a larger problem does to the rows of one part of it.")
         .def(nb::init<>())
         .def("__init__", [](Surroundings* s, const Doubles& shift, const Doubles& scores, double dual, double gap, double bound) {
-            check_length(std::int64_t(shift.size()), {scores.size()});
+            check_length(std::int64_t(shift.size()), {scores.size() ? scores.size() : shift.size()});
             new (s) Surroundings{copied(shift), copied(scores), dual, gap, bound}; },
             nb::arg("shift"), nb::arg("scores"), nb::arg("dual"), nb::arg("gap"), nb::arg("bound"),
             "Scores from outside and in all; the other rows' part of the dual and of the gap; the objective of the zero machine.");

@@ -5,8 +5,9 @@
 // With up_i = -f_i - h_i'(beta_i from the right) and low_i = -f_i - h_i'(from the left): how much each row violates optimality,
 // which bias b is best, the duality gap P + D as a sum of non-negative terms, and the certificate with scores in double.
 // With a free bias sum beta is kept: zero, or the sum that one-class machines ask for, whose P has a term b * sum beta more.
+// Losses with two `sides` keep the sums of the rows with y = +1 and of those with y = -1, each with a bias of its own.
 #pragma once
-#include <numeric>
+#include <array>
 
 #include "kernel_rows.hpp"
 #include "loss.hpp"
@@ -21,7 +22,7 @@ struct Round {
 };
 
 // What the rest of a larger problem does to the rows of this one: their scores from the other variables, and the other
-// rows' part of the dual and of the gap.
+// rows' part of the dual and of the gap. A shift without scores is a linear term of a problem that is whole.
 struct Surroundings {
     std::vector<double> shift, scores;  // the part from outside, and all of it
     double dual = 0, gap = 0, bound = 0;
@@ -57,8 +58,13 @@ class DualPoint {
                 bound_ += loss.value(y[i], C[i], 0.0);
             }
             if (!around_.shift.empty()) bound_ = around_.bound;
-            if (!around_.shift.empty()) sum_ = std::accumulate(beta.begin(), beta.end(), 0.0);
-            else if (pairs_) balance();
+            sums_ = {sum_, -sum_};
+            if (!around_.scores.empty()) {
+                sums_ = {0, 0};
+                for (std::int64_t i = 0; i < n; ++i) sums_[side(loss, i)] += beta[i];
+            } else if (pairs_) {
+                for (int s = 0; s <= loss.sides; ++s) balance(s, [&](std::int64_t i) { return side(loss, i) == s; });
+            }
             for (std::int64_t i = 0; i < n; ++i) moved(loss, i);
         });
         scores = around_.scores.empty() ? std::vector<double>(n, 0.0) : around_.scores;
@@ -87,7 +93,7 @@ class DualPoint {
     // Back to zero, or as near to it as the box allows: for a start whose scores could not be computed in time. Where zero has
     // the wrong sum, the start stays, and nothing is known of it.
     void forget() {
-        if (pairs_ && sum_ != 0) {
+        if (pairs_ && (sums_[0] != 0 || sums_[1] != 0)) {
             unknown_ = true;
             return;
         }
@@ -103,9 +109,13 @@ class DualPoint {
     // How far each row is from being content at the present bias: positive for violators.
     std::vector<double> discontent() {
         std::vector<double> rates(y.size());
-        with_loss([&](const auto& loss) { measure(loss); });
-        for (std::size_t i = 0; i < y.size(); ++i)
-            rates[i] = std::max(-scores[i] - right_[i] - middle_, middle_ + scores[i] + left_[i]);
+        with_loss([&](const auto& loss) {
+            measure(loss);
+            for (std::int64_t i = 0; i < std::int64_t(y.size()); ++i) {
+                const double middle = middle_[side(loss, i)];
+                rates[i] = std::max(-scores[i] - right_[i] - middle, middle + scores[i] + left_[i]);
+            }
+        });
         return rates;
     }
 
@@ -118,23 +128,23 @@ class DualPoint {
         for (std::int64_t i : active) in[i] = 1, points.push_back(rows_[i]);
         for (std::size_t i = 0; i < y.size(); ++i)
             if (beta[i] != 0) support[int(in[i])].push_back(rows_[i]), coef[int(in[i])].push_back(beta[i]);
-        const int side = support[1].size() < support[0].size();
+        const int within = support[1].size() < support[0].size();
         std::vector<double> sums(points.size());
-        if (!kernel_.source->apply({support[side].data(), 0, std::int64_t(support[side].size())}, coef[side].data(), 1,
+        if (!kernel_.source->apply({support[within].data(), 0, std::int64_t(support[within].size())}, coef[within].data(), 1,
                                    {points.data(), 0, std::int64_t(points.size())}, sums.data(), &watch))
             return false;
-        kernel_values_ += std::int64_t(support[side].size() * points.size());
+        kernel_values_ += std::int64_t(support[within].size() * points.size());
         with_loss([&](const auto& loss) {
             sum_up(loss);
             found.dual = last_.dual, found.bound = bound_;
             for (std::size_t t = 0; t < active.size(); ++t) {
                 const std::int64_t i = active[t];
                 found.scores.push_back(scores[i]);
-                found.shift.push_back(side ? scores[i] - sums[t] : sums[t]);
+                found.shift.push_back(within ? scores[i] - sums[t] : sums[t] + shift(i));
                 found.dual -= 0.5 * beta[i] * (scores[i] + found.shift[t]) + loss.h(y[i], C[i], beta[i]);
             }
-            for (std::size_t i = 0; i < y.size(); ++i)
-                if (!in[i]) found.gap += loss.gap(y[i], C[i], beta[i], scores[i] + bias_);
+            for (std::int64_t i = 0; i < std::int64_t(y.size()); ++i)
+                if (!in[i]) found.gap += loss.gap(y[i], C[i], beta[i], scores[i] + bias(loss, i));
         });
         return true;
     }
@@ -183,7 +193,7 @@ class DualPoint {
                 check.clear(), local.clear();
                 for (std::int64_t i = 0; i < std::int64_t(y.size()); ++i) {
                     if (fresh[i]) continue;
-                    const double f = scores[i] + bias_, d = pass == 2 ? 10 * drift : 0.0;
+                    const double f = scores[i] + bias(loss, i), d = pass == 2 ? 10 * drift : 0.0;
                     const bool needed = pass == 0 ? beta[i] != 0 : loss.value(y[i], C[i], f - d) > 0 || loss.value(y[i], C[i], f + d) > 0;
                     if (needed) check.push_back(rows_[i]), local.push_back(i), fresh[i] = 1;
                 }
@@ -194,6 +204,7 @@ class DualPoint {
                 kernel_values_ += std::int64_t(support.size() * check.size() / (pass == 0 ? 2 : 1));
                 if (!whole) return;
                 for (std::size_t t = 0; t < local.size(); ++t) {
+                    f[t] += shift(local[t]);
                     drift = std::max(drift, std::fabs(scores[local[t]] - f[t]));
                     scores[local[t]] = f[t];
                 }
@@ -229,6 +240,17 @@ class DualPoint {
         Losses::visit(loss_, std::forward<F>(f));
     }
 
+    // Which of the sums a row belongs to.
+    template <class L>
+    int side(const L&, std::int64_t i) const {
+        return L::sides && y[i] < 0;
+    }
+    template <class L>
+    double bias(const L& loss, std::int64_t i) const {
+        return bias_[side(loss, i)];
+    }
+    double shift(std::int64_t i) const { return around_.shift.empty() ? 0.0 : around_.shift[i]; }
+
     template <class L>
     void moved(const L& loss, std::int64_t i) {
         right_[i] = beta[i] < hi_[i] ? loss.right(y[i], C[i], beta[i]) : kInfinity;
@@ -236,15 +258,20 @@ class DualPoint {
     }
 
     // Any start in the box becomes one of the right sum: what is on the side that is too heavy is scaled down; if that does not
-    // suffice, all variables rise by the same share of their room.
-    void balance() {
-        double positive = 0, negative = 0, room = 0;
-        for (std::size_t i = 0; i < beta.size(); ++i) (beta[i] > 0 ? positive : negative) += std::fabs(beta[i]), room += hi_[i] - beta[i];
-        const double excess = positive - negative - sum_;
+    // suffice, all variables move by the same share of their room.
+    template <class F>
+    void balance(int s, F&& on_side) {
+        const std::int64_t n = std::int64_t(beta.size());
+        double positive = 0, negative = 0, up = 0, down = 0;
+        for (std::int64_t i = 0; i < n; ++i)
+            if (on_side(i)) (beta[i] > 0 ? positive : negative) += std::fabs(beta[i]), up += hi_[i] - beta[i], down += beta[i] - lo_[i];
+        const double excess = positive - negative - sums_[s];
         if (std::fabs(excess) <= 1e-12 * std::max(positive, negative)) return;  // none but rounding
-        const bool rise = excess < -negative;
-        for (std::size_t i = 0; i < beta.size(); ++i) {
-            if (rise) beta[i] += (hi_[i] - beta[i]) * std::min(1.0, -excess / room);
+        const bool rise = excess < -negative, fall = excess > positive;
+        for (std::int64_t i = 0; i < n; ++i) {
+            if (!on_side(i)) continue;
+            if (rise) beta[i] += (hi_[i] - beta[i]) * std::min(1.0, -excess / up);
+            else if (fall) beta[i] -= (beta[i] - lo_[i]) * std::min(1.0, excess / down);
             else if (excess > 0 && beta[i] > 0) beta[i] *= 1 - excess / positive;
             else if (excess < 0 && beta[i] < 0) beta[i] *= 1 + excess / negative;
         }
@@ -270,36 +297,40 @@ class DualPoint {
     template <class L>
     bool counts(const L& loss, std::int64_t i) const {
         if constexpr (L::quadratic) return true;
-        else return loss.gap(y[i], C[i], beta[i], scores[i] + middle_) > negligible_;
+        else return loss.gap(y[i], C[i], beta[i], scores[i] + middle_[0]) > negligible_;
     }
 
-    // The rates' extremes and from them the violation and the bias.
+    // The rates' extremes and from them the violation and the bias, of each side.
     template <class L>
     void measure(const L& loss) {
         struct Part {
-            double top = -kInfinity, bottom = kInfinity;
+            std::array<double, 2> top{-kInfinity, -kInfinity}, bottom{kInfinity, kInfinity};
         };
         negligible_ = 1e-3 * target * std::max(std::fabs(last_.primal), std::fabs(last_.dual)) / double(y.size());
         if (!L::quadratic && pairs_) best_bias(loss), middle_ = bias_;
-        top_ = -kInfinity, bottom_ = kInfinity;
+        Part all;
         for (const Part& part : chunked<Part>([&](std::int64_t from, std::int64_t to) {
                  Part p;
                  for (std::int64_t i = from; i < to; ++i) {
                      if (!counts(loss, i)) continue;
-                     p.top = std::max(p.top, -scores[i] - right_[i]);
-                     p.bottom = std::min(p.bottom, -scores[i] - left_[i]);
+                     const int s = side(loss, i);
+                     p.top[s] = std::max(p.top[s], -scores[i] - right_[i]);
+                     p.bottom[s] = std::min(p.bottom[s], -scores[i] - left_[i]);
                  }
                  return p;
              }))
-            top_ = std::max(top_, part.top), bottom_ = std::min(bottom_, part.bottom);
+            for (int s = 0; s < 2; ++s) all.top[s] = std::max(all.top[s], part.top[s]), all.bottom[s] = std::min(all.bottom[s], part.bottom[s]);
+        top_ = all.top, bottom_ = all.bottom;
         if (!pairs_) {
-            last_.violation = std::max({0.0, top_, -bottom_});
-            middle_ = bias_ = 0;
+            last_.violation = std::max({0.0, top_[0], -bottom_[0]});
+            middle_ = bias_ = {0, 0};
             return;
         }
-        last_.violation = top_ - bottom_;
+        last_.violation = top_[0] - bottom_[0];
+        if (L::sides) last_.violation = std::max(last_.violation, top_[1] - bottom_[1]);
         if (!L::quadratic) return;
-        middle_ = top_ == -kInfinity ? bottom_ : bottom_ == kInfinity ? top_ : (top_ + bottom_) / 2;
+        for (int s = 0; s <= loss.sides; ++s)
+            middle_[s] = top_[s] == -kInfinity ? bottom_[s] : bottom_[s] == kInfinity ? top_[s] : (top_[s] + bottom_[s]) / 2;
         bias_ = middle_;
     }
 
@@ -309,26 +340,29 @@ class DualPoint {
     template <class L>
     void best_bias(const L& loss) {
         if (!pairs_) return;
-        const auto slope = [&](double b) {
-            double total = sum_;
-            for (double part : chunked<double>([&](std::int64_t from, std::int64_t to) {
-                     double s = 0;
-                     for (std::int64_t i = from; i < to; ++i) s += loss.slope(y[i], C[i], scores[i] + b);
-                     return s;
-                 }))
-                total += part;
-            return total;
-        };
-        const double spread = std::fabs(top_ - bottom_), from = bias_;
-        const double width = L::quadratic && std::isfinite(spread) ? std::max(1e-3, spread) : 1.0;
-        const auto [low, high] = root_bracket(slope, from, width, !L::quadratic);
-        double best = kInfinity, chosen = from;
-        for (double b : {from, low, high}) {
-            bias_ = b;
-            sum_up(loss);
-            if (gap_sum_ < best) best = gap_sum_, chosen = b;  // the primal but for a constant, and with more digits
+        for (int s = 0; s <= loss.sides; ++s) {
+            const auto slope = [&](double b) {
+                double total = sums_[s];
+                for (double part : chunked<double>([&](std::int64_t from, std::int64_t to) {
+                         double t = 0;
+                         for (std::int64_t i = from; i < to; ++i)
+                             if (side(loss, i) == s) t += loss.slope(y[i], C[i], scores[i] + b);
+                         return t;
+                     }))
+                    total += part;
+                return total;
+            };
+            const double spread = std::fabs(top_[s] - bottom_[s]), from = bias_[s];
+            const double width = L::quadratic && std::isfinite(spread) ? std::max(1e-3, spread) : 1.0;
+            const auto [low, high] = root_bracket(slope, from, width, !L::quadratic);
+            double best = kInfinity, chosen = from;
+            for (double b : {from, low, high}) {
+                bias_[s] = b;
+                sum_up(loss);
+                if (gap_sum_ < best) best = gap_sum_, chosen = b;  // the primal but for a constant, and with more digits
+            }
+            bias_[s] = chosen;
         }
-        bias_ = chosen;
     }
 
     // Primal and dual at the present bias. Their sum is the sum of the rows' gap terms, none of them negative, so the gap
@@ -344,9 +378,8 @@ class DualPoint {
         for (const Part& part : chunked<Part>([&](std::int64_t from, std::int64_t to) {
                  Part p;
                  for (std::int64_t i = from; i < to; ++i) {
-                     p.gap += loss.gap(y[i], C[i], beta[i], scores[i] + bias_);
-                     const double shift = around_.shift.empty() ? 0.0 : around_.shift[i];
-                     p.dual += 0.5 * beta[i] * (scores[i] + shift) + loss.h(y[i], C[i], beta[i]);
+                     p.gap += loss.gap(y[i], C[i], beta[i], scores[i] + bias(loss, i));
+                     p.dual += 0.5 * beta[i] * (scores[i] + shift(i)) + loss.h(y[i], C[i], beta[i]);
                      p.support += beta[i] != 0;
                  }
                  return p;
@@ -358,7 +391,7 @@ class DualPoint {
         gap_sum_ = gap;
         own_gap_ = unknown_ ? kInfinity : gap / scale;
         last_.gap = unknown_ ? kInfinity : (gap + around_.gap) / scale;
-        last_.bias = bias_;
+        last_.bias = L::sides ? (bias_[0] + bias_[1]) / 2 : bias_[0];
         last_.when = std::chrono::steady_clock::now();
         last_.steps = steps_;
         last_.kernel_values = kernel_values_;
@@ -373,7 +406,8 @@ class DualPoint {
     double sum_, scale_, bound_ = 0;  // bound: the primal value of the zero machine
     std::vector<double> lo_, hi_, right_, left_;  // bounds; one-sided derivatives of h, infinite at a bound
     Round last_;
-    double own_gap_ = 0, gap_sum_ = 0, top_ = 0, bottom_ = 0, middle_ = 0, bias_ = 0, negligible_ = 0;
+    double own_gap_ = 0, gap_sum_ = 0, negligible_ = 0;
+    std::array<double, 2> sums_{}, top_{}, bottom_{}, middle_{}, bias_{};  // of each side; the first alone where there is one
     std::int64_t steps_ = 0, kernel_values_ = 0;
 };
 

@@ -4,8 +4,9 @@
 //
 // With up_i = -f_i - h_i'(beta_i from the right) and low_i = -f_i - h_i'(beta_i from the left), a step that raises beta_i
 // gains at the rate up_i and one that lowers it at the rate -low_i. `descend` takes the single step of largest decrease;
-// `swap` keeps the sum of beta: it raises i = argmax up and lowers the j of largest second-order decrease. The kernel rows
-// of the changed variables update all scores, and the same pass finds the next candidate.
+// `swap` keeps the sum of beta: it raises i = argmax up and lowers the j of largest second-order decrease. Where rows have two
+// sides, i and j are on the side of larger max up - min low. The kernel rows of the changed variables update all scores, and
+// the same pass finds the next candidate.
 #pragma once
 #include <initializer_list>
 
@@ -45,16 +46,17 @@ struct InnerSolver {
     static constexpr int W = Simd<T>::width;
     Inner<T>& p;
     const L& loss;
-    T *minus_f, *right, *left, *curvature, *room_up, *room_down;
+    T *minus_f, *right, *left, *curvature, *room_up, *room_down, *side;
     int padded;
 
     InnerSolver(Inner<T>& inner, const L& l) : p(inner), loss(l), padded((inner.size + W - 1) / W * W) {
         T* array = p.scratch;
-        for (T** a : {&minus_f, &right, &left, &curvature, &room_up, &room_down}) *a = array, array += p.leading;
+        for (T** a : {&minus_f, &right, &left, &curvature, &room_up, &room_down, &side}) *a = array, array += p.leading;
         for (int i = 0; i < padded; ++i) {
             const bool real = i < p.size;
             minus_f[i] = real ? T(-p.scores[i]) : T(0);
             curvature[i] = real ? T(p.diagonal[i] + loss.curvature(p.y[i], p.C[i], p.y[i] > 0)) : T(1);
+            side[i] = real && p.y[i] < 0;
             if (real) moved(i);
             else right[i] = T(kInfinity), left[i] = T(-kInfinity), room_up[i] = room_down[i] = 0;
         }
@@ -105,31 +107,49 @@ struct InnerSolver {
     }
 
     std::int64_t swap() {
+        constexpr int sides = 1 + L::sides;
         std::int64_t steps = 0;
         double change = 0;
         const T *raised = row(0), *lowered = row(0);
         for (;; ++steps) {
-            Largest<T> highest;
-            Vec<T> lowest = splat(T(kInfinity));
+            Largest<T> highest[sides];
+            Vec<T> lowest[sides];
+            for (int s = 0; s < sides; ++s) lowest[s] = splat(T(kInfinity));
             const Vec<T> by = splat(T(change));
             IVec<T> at = iota<T>();
             for (int j = 0; j < padded; j += W, at += W) {
                 const Vec<T> g = load(minus_f + j) - by * (load(raised + j) - load(lowered + j));
                 store(minus_f + j, g);
-                const Vec<T> low = g - load(left + j);
-                highest.see(g - load(right + j), at);
-                lowest = low < lowest ? low : lowest;
+                const Vec<T> up = g - load(right + j), low = g - load(left + j);
+                if constexpr (sides == 1) {
+                    highest[0].see(up, at);
+                    lowest[0] = low < lowest[0] ? low : lowest[0];
+                } else {
+                    const auto other = load(side + j) > 0;
+                    const Vec<T> none = splat(T(kInfinity)), low_0 = other ? none : low, low_1 = other ? low : none;
+                    highest[0].see(other ? -none : up, at);
+                    highest[1].see(other ? up : -none, at);
+                    lowest[0] = low_0 < lowest[0] ? low_0 : lowest[0];
+                    lowest[1] = low_1 < lowest[1] ? low_1 : lowest[1];
+                }
             }
-            T top, bottom = lowest[0];
-            const int i = highest.index(top);
-            for (int j = 1; j < W; ++j) bottom = lowest[j] < bottom ? lowest[j] : bottom;
-            if (steps >= p.max_steps || !(top - bottom > p.tolerance)) return steps;
+            T top = 0, violation = T(-kInfinity);
+            int i = -1, on = 0;
+            for (int s = 0; s < sides; ++s) {
+                T most, bottom = lowest[s][0];
+                const int where = highest[s].index(most);
+                for (int j = 1; j < W; ++j) bottom = lowest[s][j] < bottom ? lowest[s][j] : bottom;
+                if (s == 0 || most - bottom > violation) violation = most - bottom, top = most, i = where, on = s;
+            }
+            if (steps >= p.max_steps || !(violation > p.tolerance)) return steps;
 
             Largest<T> gain;
             const T* k_i = row(i);
+            const Vec<T> same = splat(T(on));
             at = iota<T>();
             for (int j = 0; j < padded; j += W, at += W) {
-                const Vec<T> rate = top - (load(minus_f + j) - load(left + j));
+                Vec<T> rate = top - (load(minus_f + j) - load(left + j));
+                if constexpr (sides == 2) rate = load(side + j) == same ? rate : Vec<T>{};
                 const Vec<T> eta = curvature[i] + load(curvature + j) - 2 * load(k_i + j);
                 gain.see(rate > 0 ? rate * rate / (eta > T(1e-12) ? eta : splat(T(1e-12))) : Vec<T>{} - 1, at);
             }

@@ -47,7 +47,7 @@ struct Inner {
     double tolerance = 0;
     double negligible = 0;  // decrease of the objective that is not worth a step
     std::int64_t max_steps = 0;
-    T* scratch = nullptr;  // 6 arrays of `leading`
+    T* scratch = nullptr;  // 7 arrays of `leading`
 };
 
 template <class T>

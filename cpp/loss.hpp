@@ -37,6 +37,7 @@ struct LossBase {
     static constexpr bool labels = true;  // targets are +-1, else any numbers
     static constexpr const char* parameters = "";
     static constexpr bool smooth = false;  // value has a derivative everywhere; bend is the second one
+    static constexpr bool sides = false;   // with a free intercept, rows with y = +1 and y = -1 keep a sum each
     explicit LossBase(const LossParams&) {}
     double bend(double, double, double) const { return 0.0; }
     double start(double, double) const { return 0.0; }  // a feasible beta for a cold start
@@ -293,6 +294,23 @@ struct OneClass : LossBase {
     double gap(double, double C, double beta, double f) const { return f < 0 ? (beta - C) * f : beta * f; }
 };
 
+// C max(0, -y f): what lies beyond the plane of its side, f + b = 0 with a b for each sign of y;  h = 0 on 0 <= y beta <= C. Points
+// of the dual whose sides sum to one and minus one are pairs of points, one in the (reduced) hull of each side.
+struct Hull : LossBase {
+    static constexpr const char* name = "hull";
+    static constexpr bool sides = true;
+    using LossBase::LossBase;
+    double value(double y, double C, double f) const { return C * fmax(0.0, -y * f); }
+    double slope(double y, double C, double f) const { return y * f < 0 ? -y * C : 0.0; }
+    double h(double, double, double) const { return 0.0; }
+    double lo(double y, double C) const { return y > 0 ? 0.0 : -C; }
+    double hi(double y, double C) const { return y > 0 ? C : 0.0; }
+    double right(double, double, double) const { return 0.0; }
+    double left(double, double, double) const { return 0.0; }
+    double curvature(double, double, bool) const { return 0.0; }
+    double gap(double y, double C, double beta, double f) const { return y * f < 0 ? (beta - y * C) * f : beta * f; }
+};
+
 template <class... L>
 struct LossList {
     static constexpr int size = sizeof...(L);
@@ -308,7 +326,7 @@ struct LossList {
 };
 
 using Losses = LossList<Hinge, SquaredHinge, EpsilonInsensitive, SquaredEpsilonInsensitive, Logistic, MarginDistribution, Huber,
-                        OneClass>;
+                        OneClass, Hull>;
 
 // One variable that moves: beta + direction * s.
 struct Mover {

@@ -1,6 +1,6 @@
 // The working-set solver for
 //
-//     min over beta   1/2 beta'K beta + sum_i h_i(beta_i)      lo_i <= beta_i <= hi_i, and sum beta kept if `pairs`
+//     min over beta   1/2 beta'K beta + sum_i h_i(beta_i)      lo_i <= beta_i <= hi_i, and sum beta kept if `pairs`, of each side if there are two
 //
 // A round: (1) measure every row's rates up and low, the violation and the duality gap; (2) replace the older half of the
 // working set W by the worst violators; (3) bring the kernel block of W up to date; (4) solve on W; (5) fetch the kernel rows
@@ -15,7 +15,7 @@ template <class T>
 class WorkingSet : public MovingPoint<T> {
     using Base = MovingPoint<T>;
     using Base::blocks_, Base::kernel_, Base::offsets_, Base::rows_, Base::loss_, Base::pairs_, Base::lo_, Base::hi_, Base::right_, Base::left_;
-    using Base::last_, Base::own_gap_, Base::middle_, Base::rounds_, Base::negligible_, Base::steps_, Base::kernel_values_;
+    using Base::last_, Base::own_gap_, Base::middle_, Base::sums_, Base::rounds_, Base::negligible_, Base::steps_, Base::kernel_values_;
     using Base::add_rows, Base::best_bias, Base::counts, Base::find, Base::measure, Base::moved, Base::sum_up, Base::with_loss;
 
   public:
@@ -28,7 +28,7 @@ class WorkingSet : public MovingPoint<T> {
         capacity_ = int(std::min<std::int64_t>(n, size));
         leading_ = (capacity_ + 63) / 64 * 64 + 16;  // not a power of two: columns then spread over the cache
         block_.resize(std::size_t(capacity_) * leading_);
-        scratch_.resize(6 * leading_);
+        scratch_.resize(7 * leading_);
         inside_.assign(n, 0);
     }
 
@@ -50,7 +50,7 @@ class WorkingSet : public MovingPoint<T> {
             records.push_back(last_);
             return own_gap_ <= target ? Status::converged : Status::stalled;
         }
-        if (exhausted() || this->is_indefinite()) {
+        if (exhausted(loss) || this->is_indefinite()) {
             records.push_back(last_);
             return Status::stalled;
         }
@@ -64,14 +64,28 @@ class WorkingSet : public MovingPoint<T> {
 
     // A precision has done what it can when a sweep's worth of rounds brings next to nothing: in single, where double is there
     // to go on, a dual gain below a hundredth of the gap and a gap that is hardly better; in double, no gain beyond rounding and
-    // no better gap either (near the optimum the gap falls like the square root of the dual's error).
-    bool exhausted() {
+    // no better gap either (near the optimum the gap falls like the square root of the dual's error). Variables with a sum that
+    // is not zero may cancel each other: then rounding is that of their size. Hulls may overlap, and their distance be long on its
+    // way to zero: nothing is there, or nothing to be found if it is small, falls no more and no direction separates them.
+    template <class L>
+    bool exhausted(const L&) {
         best_gap_ = std::min(best_gap_, last_.gap);
+        double size = std::fabs(last_.dual), largest = 0;
+        for (std::int64_t i : members_) largest = std::max(largest, std::fabs(this->diagonal(i)));
+        size = std::max(size, sums_[0] * sums_[0] * largest);
+        if (L::sides && last_.dual > 0 && last_.primal >= last_.dual) {
+            if (last_.dual <= (sizeof(T) == 4 ? 1e-6 : 1e-12) * size) return true;
+            if (rounds_ >= fallen_round_ + 30) {
+                const bool slow = last_.dual > 0.9 * fallen_dual_;
+                fallen_round_ = rounds_, fallen_dual_ = last_.dual;
+                if (slow && last_.dual <= 1e-6 * size) return true;
+            }
+        }
         const std::int64_t window = 10 + 8 * std::int64_t(y.size()) / capacity_;
         if (rounds_ < marked_round_ + window) return false;
         const double gain = marked_dual_ - last_.dual;
         const bool still = sizeof(T) == 4 ? gain <= 0.01 * (last_.primal + last_.dual) && best_gap_ > 0.9 * marked_gap_
-                                          : gain <= 2e-16 * std::fabs(last_.dual) && best_gap_ > 0.99 * marked_gap_;
+                                          : gain <= 2e-16 * size && best_gap_ > 0.99 * marked_gap_;
         const bool first = marked_round_ == 0;
         marked_round_ = rounds_, marked_dual_ = last_.dual, marked_gap_ = best_gap_;
         return still && !first;
@@ -128,7 +142,8 @@ class WorkingSet : public MovingPoint<T> {
                  Part p;
                  for (std::int64_t i = from; i < to; ++i) {
                      if (inside_[i] || !counts(loss, i)) continue;
-                     const double rise = -scores[i] - right_[i] - middle_, fall = middle_ + scores[i] + left_[i];
+                     const double middle = middle_[this->side(loss, i)];
+                     const double rise = -scores[i] - right_[i] - middle, fall = middle + scores[i] + left_[i];
                      if (rise > 0 && rise >= fall) p.up.emplace_back(-rise, i);
                      else if (fall > 0) (pairs_ ? p.down : p.up).emplace_back(-fall, i);
                  }
@@ -232,6 +247,8 @@ class WorkingSet : public MovingPoint<T> {
     double inner_share_ = 0.1;  // of the violation: the tolerance on W
     std::int64_t marked_round_ = 0;
     double marked_dual_ = 0, marked_gap_ = kInfinity, best_gap_ = kInfinity;
+    std::int64_t fallen_round_ = 0;
+    double fallen_dual_ = kInfinity;
     int capacity_;
     std::int64_t leading_;
     std::vector<std::int64_t> members_;  // of W, by place

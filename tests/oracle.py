@@ -372,6 +372,34 @@ class OneClass(Loss):
         return [(1.0 + 0.0 * C, C, 0.0 * C, 0.0 * C)]
 
 
+class Hull(Loss):
+    """C max(0, -y f): what lies beyond the plane of its side."""
+
+    def value(self, y, C, f):
+        return C * np.maximum(0.0, -y * f)
+
+    def slope(self, y, C, f):
+        return np.where(y * f < 0.0, -y * C, 0.0)
+
+    def h(self, y, C, beta):
+        return 0.0 * beta
+
+    def box(self, y, C):
+        return _signed(y, 0.0 * C, C)
+
+    def derivatives(self, y, C, beta):
+        return _one_sided(y, C, beta, *self.box(y, C), 0.0 * beta)
+
+    def step(self, y, C, beta, f, k):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            alpha = np.clip(y * (beta - f / k), 0.0, C)
+        at_zero = np.where(y * f < 0.0, C, np.where(y * f > 0.0, 0.0, y * beta))
+        return y * np.where(k == 0.0, at_zero, alpha)
+
+    def parts(self, y, C):
+        return [(y, C, 0.0 * C, 0.0 * C)]
+
+
 LOSSES = {
     "hinge": Hinge,
     "squared_hinge": SquaredHinge,
@@ -381,6 +409,7 @@ LOSSES = {
     "margin_distribution": MarginDistribution,
     "huber": Huber,
     "one_class": OneClass,
+    "hull": Hull,
 }
 
 

@@ -24,10 +24,13 @@ STOCHASTIC = ("svrg", "csvrg", "dsvrg")  # for the linear kernel: test_variance_
 EVERYTHING = ("exact", "dc", "cascade", "pbm", "sodm", "dip")  # take every loss and intercept
 
 
+HULLS = ("pairs", "gilbert", "saddle")  # distances of hulls: test_hull.py
+
+
 def takes(name, loss, intercept):
     if name in EVERYTHING:
         return True
-    if name in STOCHASTIC or name == "gibbs":
+    if name in (*STOCHASTIC, *HULLS, "gibbs"):
         return False
     if name == "em":
         return loss[0] in ("hinge", "epsilon_insensitive")

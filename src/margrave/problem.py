@@ -141,7 +141,10 @@ class Problem:
     loss : Loss
     intercept : {"free", "regularized"} or None
     total : float
-        Sum of beta when the intercept is free: zero but for one-class machines.
+        Sum of beta when the intercept is free: zero but for one-class machines, and for hulls,
+        where it is that of the rows with y = +1 and minus that of the others.
+    shift : float64 array, optional
+        Linear term shift'beta of the dual: what is added to the scores of the rows.
     """
 
     data: Data
@@ -151,6 +154,7 @@ class Problem:
     loss: Loss
     intercept: str | None
     total: float = 0.0
+    shift: Floats | None = None
 
     def __post_init__(self) -> None:
         if self.intercept not in ("free", "regularized", None):
@@ -191,9 +195,14 @@ class Problem:
         With a sum of beta that is not zero, 1/2 beta'K beta can be as large as
         1/2 sum^2 k(x, x); a millionth of that counts as nothing.
         """
-        if self.total == 0.0:
+        if self.total == 0.0 or self.is_hull:
             return 0.0
         return 0.5e-6 * self.total**2 * self.data.mean_diagonal()
+
+    @property
+    def is_hull(self) -> bool:
+        """Whether the two signs of y keep a sum each: the problem is one of points in two hulls."""
+        return self.loss.name == "hull"
 
     @property
     def is_smooth(self) -> bool:
@@ -253,8 +262,11 @@ class Problem:
         """Point of the box near beta; with a free intercept its sum is zero.
 
         The heavier side (positive or negative) is scaled down by their ratio, which never leaves
-        the box since the box contains zero.
+        the box since the box contains zero. The two sides of hulls are scaled to their sums.
         """
+        if self.is_hull:
+            sums = np.where(self.y > 0, beta[self.y > 0].sum(), -beta[self.y < 0].sum())
+            beta = beta * self.total / np.maximum(sums, 1e-300)
         beta = np.clip(beta, *self.loss.core().box(self.y, self.C))
         if self.intercept == "free" and self.total == 0.0:
             plus, minus = beta[beta > 0].sum(), -beta[beta < 0].sum()
@@ -281,14 +293,22 @@ class Problem:
             self.y,
             self.C,
             start,
-            around or _core.Surroundings(),
+            around or self._surroundings(),
             size,
         )
+
+    def _surroundings(self) -> _core.Surroundings:
+        if self.shift is None:
+            return _core.Surroundings()
+        # the zero machine pays for the distance to one number: for twice the rows, half of it
+        bound = 0.5 * float(self.C @ np.abs(self.shift - np.median(self.shift)))
+        return _core.Surroundings(self.shift, np.empty(0), 0.0, 0.0, bound)
 
     def restrict(self, rows: NDArray[np.int64]) -> Problem:
         """Return the problem on some of its rows alone, with a copy of these rows of the data."""
         whole = replace(self.data.restrict(self.data_rows[rows]), starts=np.array([0, len(rows)]))
-        return replace(self, data=whole, blocks=None, y=self.y[rows], C=self.C[rows])
+        shift = None if self.shift is None else self.shift[rows]
+        return replace(self, data=whole, blocks=None, y=self.y[rows], C=self.C[rows], shift=shift)
 
     def on(self, part: Data, members: NDArray[np.int64]) -> Problem | None:
         """Return the problem on a part of the data; `members` are its rows there, maybe none."""

@@ -67,6 +67,8 @@ _ADVICE = {
     " a smaller step or more landmarks",
     "unfinished": "the strategy was told to stop before the whole problem is solved; leave out"
     " passes, finish=False or as_published=True for the optimum",
+    "hulls": "no direction was found that separates the hulls, which overlap or are too near to"
+    " each other for double precision; raise nu, or choose another kernel",
     None: "the solver could make no further progress in double precision; scale the features, lower"
     " C, or raise tol, unless the kernel is not positive semidefinite",
 }
@@ -291,6 +293,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
                 reason = "indefinite"
             elif reason in (None, "converged") and {"svrg", "csvrg", "dsvrg"} & set(used):
                 reason = "stochastic"
+            elif reason in (None, "converged") and {"pairs", "gilbert", "saddle"} & set(used):
+                reason = "hulls" if self.gap_ >= 1.0 else None
             elif reason in (None, "converged") and {"cascade", "sodm", "dip"} & set(used):
                 reason = "unfinished"
             advice = _ADVICE[None if reason == "converged" else reason]

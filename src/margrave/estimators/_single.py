@@ -38,13 +38,13 @@ class SingleMachine(KernelMachine):
 
         def pack(model: SingleMachine, found: Sequence[Solution]) -> None:
             model._kernel = kernel
-            model._pack(X, rows, found[0])
+            model._pack(X, rows, problem, found[0])
 
         solutions, progress = self._solve([problem], starts, pack, rows)
         pack(self, solutions)
         self._conclude(solutions, progress)
 
-    def _pack(self, X: Any, rows: Rows, solution: Solution) -> None:
+    def _pack(self, X: Any, rows: Rows, problem: Problem, solution: Solution) -> None:
         """Store the solution as fitted attributes."""
         at = np.flatnonzero(solution.beta)
         self._store_support(X, rows[at], solution.beta[None, at], [solution])
@@ -81,7 +81,11 @@ class SingleMachine(KernelMachine):
                 *(type(self).__name__, self._n_rows, n_rows),
             )
             return None
-        return [problem.feasible(self._beta()[rows])]
+        return [problem.feasible(self._beta_on(rows))]
+
+    def _beta_on(self, rows: Rows) -> Floats:
+        """Dual variables of the last fit, one for each row of the problem on these rows."""
+        return self._beta()[rows]
 
     def _beta(self) -> Floats:
         beta = np.zeros(self._n_rows)

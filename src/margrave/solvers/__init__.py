@@ -15,9 +15,12 @@ from margrave.solvers.coordinate_descent import CoordinateDescent
 from margrave.solvers.distribution import DistributionPreserving
 from margrave.solvers.divide import DivideAndConquer
 from margrave.solvers.expectation_maximization import ExpectationMaximization
+from margrave.solvers.frank_wolfe import FrankWolfe
 from margrave.solvers.gibbs import Gibbs
 from margrave.solvers.merge_tree import MergeTree
 from margrave.solvers.newton import Newton
+from margrave.solvers.pairs import PairSwaps
+from margrave.solvers.saddle import Saddle
 from margrave.solvers.variance_reduced import VarianceReduced
 from margrave.solvers.working_set import WorkingSet
 
@@ -35,9 +38,15 @@ SOLVERS: dict[str, Callable[[], Solver]] = {
     "dsvrg": partial(VarianceReduced, method="dsvrg"),
     "em": ExpectationMaximization,
     "gibbs": Gibbs,
+    "pairs": PairSwaps,
+    "gilbert": FrankWolfe,
+    "saddle": Saddle,
 }
+# those that know of hulls: for the machines with nu and the hard margin
+HULL_SOLVERS = {name: SOLVERS[name] for name in ("pairs", "gilbert", "saddle", "exact")}
 
 __all__ = [
+    "HULL_SOLVERS",
     "SOLVERS",
     "BlockMinimization",
     "Cascade",
@@ -45,9 +54,12 @@ __all__ = [
     "DistributionPreserving",
     "DivideAndConquer",
     "ExpectationMaximization",
+    "FrankWolfe",
     "Gibbs",
     "MergeTree",
     "Newton",
+    "PairSwaps",
+    "Saddle",
     "Settings",
     "Solution",
     "Solver",

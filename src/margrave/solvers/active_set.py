@@ -140,6 +140,7 @@ class ActiveSet:
             if (
                 start is None
                 and time_left > 0.0
+                and self.problem.total == 0.0
                 and self.problem.data.kernel.name in SHIFT_INVARIANT
             ):
                 start = self._cluster()

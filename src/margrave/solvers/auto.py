@@ -1,8 +1,9 @@
 """The choice behind ``solver="auto"``, from measurements of `benchmarks`.
 
-Many rows and a kernel that falls with the distance: divide and conquer, which ends with the working
-set among the workers where these are elsewhere. Else such workers have blocks and then that working
-set, and one machine the whole problem at once (`whole.py` has its own choice).
+Hulls have pair swaps. Many rows and a kernel that falls with the distance: divide and conquer,
+which ends with the working set among the workers where these are elsewhere. Else such workers have
+blocks and then that working set, and one machine the whole problem at once (`whole.py` has its own
+choice).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from margrave.rows import RemoteRows
 from margrave.solvers.base import Settings
 from margrave.solvers.block_minimization import BlockMinimization, is_elsewhere
 from margrave.solvers.divide import DivideAndConquer, pays
+from margrave.solvers.pairs import PairSwaps
 from margrave.solvers.whole import solve_whole
 
 
@@ -28,6 +30,8 @@ class Auto:
         starts: Sequence[Floats] | None = None,
     ) -> list[Solution]:
         """Solve the problems."""
+        if getattr(problems[0], "is_hull", False):
+            return PairSwaps().solve(problems, settings, starts)
         is_remote = isinstance(problems[0].data.X, RemoteRows)  # these rows stay where they are
         if starts is None and pays(problems) and not is_remote:
             return DivideAndConquer().solve(problems, settings)

@@ -25,7 +25,7 @@ from margrave.solvers.base import Settings, check_start, refuse_unless, side_by_
 from margrave.solvers.descent import Core, Kernels, descend
 from margrave.solvers.linear_newton import NewtonRun
 
-_LOSSES = tuple(name for name in LOSSES if name != "one_class")
+_LOSSES = tuple(name for name in LOSSES if name not in ("one_class", "hull"))
 _SAMPLED = 20_000  # rows from which on a sample of them is solved first
 _SAMPLED_SMOOTH = 100_000  # the same for smooth losses, which need few steps anyway
 _SHARE = 10  # of the rows, in a sample

@@ -5,7 +5,8 @@
 
 For smooth losses, nearly all of whose variables stay inside their bounds, that is
 beta_i = -loss_i'(f_i). For one-class machines it is beta_i = C_i for the lowest rows, up to the
-sum: at the optimum the rows outside are at their bound and nearly all others at zero.
+sum: at the optimum the rows outside are at their bound and nearly all others at zero. Hulls have
+that on either side; where the bounds leave room for it the sample's own point is better.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from margrave.models import Expansion
 from margrave.problem import Floats, Problem
@@ -32,12 +34,13 @@ def has_sample_start(problem: Problem, kernels: Kernels) -> bool:
 
 def sample_start(problem: Problem, kernels: Kernels, precision: str, floor: float) -> Floats | None:
     """Dual variables near the optimum; None if the time is over."""
-    n = problem.n_rows
-    size = min(max(n // _SHARE, _SMALLEST_SAMPLE), _LARGEST_SAMPLE)
-    rows = np.sort(np.random.default_rng(kernels.seed).choice(n, size, replace=False))
+    sides = [problem.y > 0, problem.y < 0] if problem.is_hull else [np.full(problem.n_rows, True)]
+    rows = _sample(sides, np.random.default_rng(kernels.seed))
     part = problem.restrict(rows)
-    ratio = float(problem.C.sum() / part.C.sum())
-    part = replace(part, C=part.C * ratio)
+    C = part.C.copy()
+    for side in sides:
+        C[side[rows]] *= problem.C[side].sum() / part.C[side[rows]].sum()
+    part = replace(part, C=C)
     own = part.data.kernel_rows(
         precision, kernels.memory // 4, kernels.buffer, kernels.threads, part.offset
     )
@@ -47,7 +50,11 @@ def sample_start(problem: Problem, kernels: Kernels, precision: str, floor: floa
         raise KeyboardInterrupt
     if status == "stopped":
         return None
+    found = np.zeros(problem.n_rows)
     beta, bias = core.beta, float(core.figures()["intercept"])
+    if problem.is_hull and np.all(np.abs(beta) <= problem.C[rows]):
+        found[rows] = beta
+        return found
     if problem.intercept == "regularized":
         bias = float(beta.sum())
     model = Expansion(part.data.X, beta[:, None], part.data.kernel, np.zeros(1), precision)
@@ -55,8 +62,22 @@ def sample_start(problem: Problem, kernels: Kernels, precision: str, floor: floa
     if problem.total == 0.0:
         slope = problem.loss.core(floor).slope(problem.y, problem.C, f)
         return -slope
-    order = np.argsort(f, kind="stable")
-    filled = np.minimum(np.cumsum(problem.C[order]), problem.total)
-    found = np.zeros(n)
-    found[order] = np.diff(filled, prepend=0.0)  # the lowest in full, the last of them in part
-    return found
+    f = f if problem.shift is None else f + problem.shift
+    for side in sides:
+        order = np.flatnonzero(side)
+        order = order[np.argsort((problem.y * f)[order], kind="stable")]
+        filled = np.minimum(np.cumsum(problem.C[order]), problem.total)
+        found[order] = np.diff(filled, prepend=0.0)  # the lowest in full, the last of them in part
+    return problem.y * found
+
+
+def _sample(sides: list[NDArray[np.bool_]], rng: np.random.Generator) -> NDArray[np.int64]:
+    """Some rows at random; of a side that has few all of them."""
+    n = len(sides[0])
+    size = min(max(n // _SHARE, _SMALLEST_SAMPLE), _LARGEST_SAMPLE)
+    chosen = []
+    for side in sides:
+        members = np.flatnonzero(side)
+        own = max(size * len(members) // n, size // 4)
+        chosen.append(rng.choice(members, min(len(members), own), replace=False))
+    return np.sort(np.concatenate(chosen))

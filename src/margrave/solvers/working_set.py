@@ -22,6 +22,7 @@ from margrave.progress import Progress
 from margrave.solvers.active_set import ActiveSet
 from margrave.solvers.base import Settings, refuse_remote
 from margrave.solvers.descent import Core, Kernels, descend
+from margrave.solvers.hull import HullCore, refuse_overlap
 from margrave.solvers.joint import joint_core
 from margrave.solvers.sample_start import has_sample_start, sample_start
 
@@ -58,7 +59,8 @@ class WorkingSet(BaseEstimator):  # type: ignore[misc]
         refuse_remote("exact", problems)
         if self.size is not None and self.size < 2:
             raise ValueError(f"a working set needs at least 2 variables, got size={self.size}")
-        return descend(problems, settings, starts, _core_of, "exact", self.size)
+        solutions = descend(problems, settings, starts, core_of, "exact", self.size)
+        return refuse_overlap(problems, solutions)
 
 
 def solve_rows(
@@ -92,18 +94,22 @@ def solve_rows(
     return better, found.n_iter
 
 
-def _core_of(
+def core_of(
     problem: Problem | JointProblem,
     kernels: Kernels,
     precision: str,
     start: Floats | None,
     floor: float,
 ) -> Core:
+    """Make what solves one problem in rounds."""
     if isinstance(problem, JointProblem):
         return joint_core(problem, kernels, precision, start)
     if start is None and has_sample_start(problem, kernels):
         start = sample_start(problem, kernels, precision, floor)
+    core: Core
     if problem.n_rows >= _MANY_ROWS and problem.data.is_native and not problem.loss.is_dense:
-        return ActiveSet(problem, kernels, precision, start, floor)
-    rows, size = kernels.rows(precision, problem.offset), kernels.size_for(problem.n_rows)
-    return problem.core(rows, start, size, floor)
+        core = ActiveSet(problem, kernels, precision, start, floor)
+    else:
+        rows, size = kernels.rows(precision, problem.offset), kernels.size_for(problem.n_rows)
+        core = problem.core(rows, start, size, floor)
+    return HullCore(core, problem) if problem.is_hull else core

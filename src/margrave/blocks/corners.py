@@ -1,0 +1,199 @@
+"""Rows of two hulls that an engine holds: extreme points in a direction, and steps towards them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from margrave.blocks.hull import Floats
+from margrave.problem import Problem
+
+GRID = 128  # levels that are tried at a time
+
+Pairs = list[Floats]  # scores and caps, one array of two columns for each list
+
+
+class Lists:
+    """Scores with caps, to be filled from the lowest on, of which every block has a share.
+
+    The level up to which a list is filled is found by the caller (`find_levels`): `ends`, then
+    `below` as often as it takes, then `between`.
+    """
+
+    def __init__(self, lists: list[tuple[Floats, Floats]]) -> None:
+        self.lists = []
+        for s, cap in lists:
+            order = np.argsort(s, kind="stable")
+            self.lists.append((s[order], np.concatenate([[0.0], np.cumsum(cap[order])])))
+
+    def ends(self) -> Floats:
+        """Lowest and highest score of each list, and the caps of the rows with the lowest."""
+        found = np.tile([np.inf, -np.inf, 0.0], (len(self.lists), 1))
+        for row, (s, sums) in zip(found, self.lists, strict=True):
+            if len(s):
+                row[:] = s[0], s[-1], sums[np.searchsorted(s, s[0], side="right")]
+        return found
+
+    def below(self, grid: Floats) -> Floats:
+        """Sum of caps and number of the rows up to each of some levels, list by list."""
+        at = [
+            np.searchsorted(s, g, side="right") for (s, _), g in zip(self.lists, grid, strict=True)
+        ]
+        sums = [sums[ends] for (_, sums), ends in zip(self.lists, at, strict=True)]
+        return np.array([sums, at], dtype=np.float64)
+
+    def between(self, low: Floats, high: Floats) -> Pairs:
+        """Scores and caps of the rows with low < score <= high."""
+        found = []
+        for (s, sums), a, b in zip(self.lists, low, high, strict=True):
+            first, last = np.searchsorted(s, [a, b], side="right")
+            found.append(np.stack([s[first:last], np.diff(sums[first : last + 1])], axis=1))
+        return found
+
+
+class CornerBlock:
+    """Some rows of both classes, their weights x, and corners of the hulls in a direction.
+
+    Every row's weight counts with the sign of its class: z = sum_i y_i x_i x_i over all blocks. The
+    lists are, for each class, all rows by y z'x from below (whose lowest weights are the corner
+    towards which to go), and the rows with 0 < x_i < cap_i from above (the corner of the smallest
+    face around x from which to go away).
+
+    Parameters
+    ----------
+    X : ndarray or CSR of shape (rows, d)
+    y, cap, weight : float64 arrays
+
+    Examples
+    --------
+    >>> block = CornerBlock(
+    ...     X=np.array([[1.0], [3.0], [-1.0]]), y=np.array([1.0, 1.0, -1.0]),
+    ...     cap=np.full(3, 2.0), weight=np.array([0.5, 0.5, 1.0]),
+    ... )
+    >>> block.point().tolist()  # (1 + 3) / 2 - (-1)
+    [3.0]
+    >>> ends, full = block.aim(np.array([3.0]), None)
+    >>> ends[:2].tolist()  # lowest, highest score, and caps, of both classes
+    [[3.0, 9.0, 2.0], [3.0, 3.0, 2.0]]
+    """
+
+    def __init__(self, X: Any, y: Floats, cap: Floats, weight: Floats) -> None:
+        self.X, self.y, self.cap, self.weight = X, y, cap, weight
+        self.sides = [y > 0, y < 0]
+        self.towards = self.away = np.zeros(len(y))
+
+    # --- vectors: what a subclass for other kernels replaces ----------------------------------
+
+    def _products(self, z: Floats) -> Floats:
+        """Products of the rows with a vector."""
+        return np.asarray(self.X @ z, dtype=np.float64)
+
+    def _combination(self, beta: Floats, name: str) -> Floats:
+        """The vector sum_i beta_i x_i; `name` says what it is to be the next time."""
+        used = np.flatnonzero(beta)
+        return np.asarray(self.X[used].T @ beta[used], dtype=np.float64).ravel()
+
+    # --- calls ------------------------------------------------------------------------------
+
+    def point(self) -> Floats:
+        """Return this block's part of z, from its weights."""
+        return self._combination(self.y * self.weight, "point")
+
+    def aim(self, z: Floats, move: tuple[str, float] | None) -> tuple[Floats, Floats]:
+        """Make the last step, and look along z: the ends of the lists, and what is at its cap."""
+        if move is not None:
+            kind, step = move
+            other = self.weight if kind == "plain" else self.away
+            moved = self.weight + step * (self.towards - other)
+            self.weight = np.clip(moved, 0.0, self.cap)
+            # what a step has brought to an end is there
+            self.weight[self.weight <= 1e-15] = 0.0
+        self.s = self.y * self._products(z)
+        full = self.weight >= self.cap
+        self.free = (self.weight > 0.0) & ~full
+        lists = [(self.s[side], self.cap[side]) for side in self.sides]
+        lists += [(-self.s[side & self.free], self.cap[side & self.free]) for side in self.sides]
+        self.lists = Lists(lists)
+        return self.lists.ends(), np.array([self.cap[side & full].sum() for side in self.sides])
+
+    def below(self, grid: Floats) -> Floats:
+        """See `Lists`."""
+        return self.lists.below(grid)
+
+    def between(self, low: Floats, high: Floats) -> Pairs:
+        """See `Lists`."""
+        return self.lists.between(low, high)
+
+    def corner(self, level: Floats, share: Floats) -> tuple[Floats, Floats]:
+        """Return this block's part of the corners towards which and away from which to go."""
+        self.towards, self.away = np.zeros(len(self.y)), np.zeros(len(self.y))
+        full = self.weight >= self.cap
+        for side, up, down in zip(self.sides, (0, 1), (2, 3), strict=True):
+            self.towards[side] = self._filled(self.s[side], self.cap[side], level[up], share[up])
+            free = side & self.free
+            self.away[free] = self._filled(-self.s[free], self.cap[free], level[down], share[down])
+            self.away[side & full] = self.cap[side & full]
+        return (
+            self._combination(self.y * self.towards, "towards"),
+            self._combination(self.y * self.away, "away"),
+        )
+
+    @staticmethod
+    def _filled(s: Floats, cap: Floats, level: float, share: float) -> Floats:
+        filled: Floats = np.where(s < level, cap, np.where(s == level, share * cap, 0.0))
+        return filled
+
+    def room(self) -> float:
+        """Return the largest step from the one corner to the other."""
+        change = self.towards - self.away
+        down, up = change < 0.0, change > 0.0
+        ends = np.concatenate(
+            [
+                self.weight[down] / -change[down],
+                (self.cap - self.weight)[up] / change[up],
+                [1.0],
+            ]
+        )
+        return float(ends.min())
+
+    def weights(self) -> Floats:
+        """Return the weights."""
+        return self.weight
+
+
+class KernelCornerBlock(CornerBlock):
+    """All rows of a problem with any kernel. A vector is two arrays: beta, and K beta for all rows.
+
+    Parameters
+    ----------
+    problem : Problem
+    weight : float64 array
+    threads, memory : int
+    """
+
+    def __init__(self, problem: Problem, weight: Floats, threads: int, memory: int) -> None:
+        super().__init__(None, problem.y, problem.C, weight)
+        self.rows = problem.data.kernel_rows("float64", memory, 1 << 25, threads, cache=False)
+        self.at = problem.data_rows
+        self.last: dict[str, NDArray[np.float64]] = {}
+
+    def _products(self, z: Floats) -> Floats:
+        scores: Floats = z[1]
+        return scores
+
+    def _combination(self, beta: Floats, name: str) -> Floats:
+        """Corners change little from one to the next: the change is what is multiplied."""
+        before = self.last.get(name, np.zeros((2, len(beta))))
+        change = beta - before[0]
+        used = np.flatnonzero(change)
+        if len(used) > np.count_nonzero(beta):
+            before, change, used = np.zeros_like(before), beta, np.flatnonzero(beta)
+        sums, interrupted = self.rows.multiply(
+            self.at[used], np.ascontiguousarray(change[used, None]), self.at, True, 1e18
+        )
+        if sums is None or interrupted:
+            raise KeyboardInterrupt
+        self.last[name] = np.stack([beta, before[1] + sums[:, 0]])
+        return self.last[name]

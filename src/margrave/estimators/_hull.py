@@ -1,0 +1,173 @@
+"""What classifiers by the distance of hulls share: from points of the hulls to a decision function.
+
+The solvers of `margrave.solvers.hull` find z, the shortest line between the (reduced) hulls of two
+classes, as sum_i beta_i x_i. With s_i = z'x_i, p+ the score of the positive rows that carry weight
+below their cap, and p- that of the negative ones,
+
+    b = (p+ + p-) / 2,    rho = (p+ - p-) / 2,    decision(x) = (z'x - b) / rho
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils.validation import _check_sample_weight
+
+from margrave.blocks.hull import fill, level
+from margrave.estimators._base import Floats, KernelMachine, take
+from margrave.estimators._classifier import KernelClassifier, Task
+from margrave.losses import Loss
+from margrave.problem import Data, Problem
+from margrave.rows import RemoteRows, RowBlocks
+from margrave.solvers import HULL_SOLVERS, Solution, resolve_solver
+from margrave.solvers.auto import Auto
+from margrave.solvers.hull import bounds
+
+
+def refuse_solver(owner: Any) -> None:
+    """Raise for a solver that knows nothing of hulls."""
+    solver = resolve_solver(owner.solver)
+    known = tuple(type(make()) for make in HULL_SOLVERS.values())
+    if isinstance(solver, (Auto, *known)) or type(solver).__module__.split(".")[0] != "margrave":
+        return
+    raise ValueError(
+        f"the solver {owner.solver!r} cannot work with the hulls of {type(owner).__name__}; use"
+        f" solver='auto', {', '.join(map(repr, HULL_SOLVERS))}"
+    )
+
+
+class HullClassifier(KernelClassifier):
+    """Base class of the classifiers by hulls; a subclass says which caps the rows have."""
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **KernelMachine._parameter_constraints
+    }
+    multi_class = "ovo"
+    intercept = "free"
+    class_weight = None
+
+    @property
+    def break_ties(self) -> bool:  # type: ignore[override]
+        """Whether votes that tie are decided by the confidences: always, where these are told."""
+        return bool(self.decision_function_shape == "ovr")
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        refuse_solver(self)
+
+    def _loss(self) -> Loss:
+        return Loss("hull")
+
+    def _problems(self, task: Task, data: Data) -> list[Any]:
+        """Make the distances; they do not change when all rows move by the same vector."""
+        if isinstance(data.X, (RowBlocks, RemoteRows)):
+            raise ValueError(
+                f"{type(self).__name__} needs all rows in one array; SVC takes rows in blocks and"
+                " Dask collections"
+            )
+        loss, data = self._loss(), centred(data)
+        return [
+            Problem(data, blocks, signs, caps, loss, "free", total=1.0)
+            for blocks, signs, caps in zip(task.blocks, task.signs, task.C, strict=True)
+        ]
+
+    def _pack(self, X: Any, task: Task, solutions: Sequence[Solution]) -> None:
+        """Store the decision functions, and what the hulls say of them."""
+        found = [
+            self._decision(X, task, number, solution) for number, solution in enumerate(solutions)
+        ]
+        super()._pack(X, task, [solution for solution, _ in found])
+        self._rho = np.array([rho for _, rho in found])
+        self.rho_ = plain(self._rho)
+        self.margin_ = plain(np.sqrt([max(0.0, s.objective) / 2.0 for s in solutions]))
+        self._store_caps(task)
+
+    def _store_caps(self, task: Task) -> None:
+        """Store what a subclass shows of its caps."""
+
+    def _decision(
+        self, X: Any, task: Task, number: int, solution: Solution
+    ) -> tuple[Solution, float]:
+        """Scale a point of the hulls to a decision function; also rho."""
+        y, caps, s = task.signs[number], task.C[number], solution.scores
+        plus, used = y > 0, int(np.argmax(np.abs(solution.beta)))
+        above, below = level(s[plus], caps[plus]), -level(-s[~plus], caps[~plus])
+        b, rho = (above + below) / 2.0, (above - below) / 2.0
+        if not rho > 0.0:  # stopped before anything separates: the direction has to do
+            rho = solution.objective if solution.objective > 0.0 else 1.0
+        weights = None
+        if self._kernel.name == "linear":
+            members = np.arange(len(task.rows))[task.members[number]]
+            z = combination_of(X, task.rows[members], solution.beta)
+            # the scores are those of rows around their mean
+            b += float((X[task.rows[members[[used]]]] @ z)[0]) - float(s[used])
+            weights = z / rho
+        scaled = replace(solution, beta=solution.beta / rho, intercept=-b / rho, weights=weights)
+        return scaled, rho
+
+    def certify(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Compute the certificate (U - L) / U of the fitted model on its training data.
+
+        Everything is computed anew in double precision from the fitted attributes.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            The training data, in the same order.
+
+        Returns
+        -------
+        gap : float
+            Worst gap of the binary problems; 1 if nothing separates the classes.
+        """
+        X, y = self._check_rows(X, y, reset=False)
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        task = self._task(y, weight)
+        if not (self._has_rows(X) and np.array_equal(task.classes, self.classes_)):
+            raise ValueError("certify needs the rows and labels of the fit, in the same order")
+        data = Data(take(X, task.rows, self._kernel.is_precomputed), self._kernel, task.starts)
+        gaps = [
+            certificate(problem, beta * rho)
+            for problem, beta, rho in zip(
+                self._problems(task, data), self._betas(task), self._rho, strict=True
+            )
+        ]
+        return float(max(gaps))
+
+
+def centred(data: Data) -> Data:
+    """The data around its mean where that is exact and leaves zeros alone: dense linear rows."""
+    X = data.X
+    if data.kernel.name != "linear" or sparse.issparse(X):
+        return data
+    return replace(data, X=(X - X.mean(axis=0, dtype=np.float64)).astype(X.dtype))
+
+
+def combination_of(X: Any, rows: Any, beta: Floats) -> Floats:
+    """z = sum_i beta_i x_i over the rows that carry weight."""
+    used = np.flatnonzero(beta)
+    return np.asarray(X[rows[used]].T @ beta[used], dtype=np.float64).ravel()
+
+
+def certificate(problem: Problem, beta: Floats) -> float:
+    """(U - L) / U of points of the hulls, in double precision."""
+    rows = problem.data.kernel_rows("float64", 0, 1 << 25, 1, cache=False)
+    used = np.flatnonzero(beta)
+    at = problem.data_rows
+    s, _ = rows.multiply(at[used], beta[used, None], at, True, 1e18)
+    assert s is not None
+    s = s[:, 0]
+    U = 0.5 * float(beta @ s)
+    m, least = 0.0, problem.y * s
+    for side in (problem.y > 0, problem.y < 0):
+        m += float(least[side] @ fill(least[side], problem.C[side]))
+    return bounds(U, 2.0 * U - m)[1]
+
+
+def plain(values: Floats) -> Any:
+    """A number for one problem, an array for several."""
+    return float(values[0]) if len(values) == 1 else values

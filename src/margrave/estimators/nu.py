@@ -1,0 +1,252 @@
+"""Support vector classification by the distance of (reduced) hulls: nu-SVM and the hard margin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from numbers import Real
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from margrave.estimators._base import Floats, refuses
+from margrave.estimators._classifier import Task
+from margrave.estimators._docs import documented
+from margrave.estimators._hull import HullClassifier, plain
+from margrave.progress import Callback
+
+_NO_CAP = 2.0  # more than all the weight that there is
+
+
+@documented
+class NuSVC(HullClassifier):
+    r"""Nu support vector classification with a certificate.
+
+    Two classes with n rows in all have the reduced hulls of points that give no row more than
+    2 / (n nu) of their weight. The fit finds the shortest line z between them,
+
+    .. math:: U = \min \tfrac12 |z|^2, \qquad z = \sum_i \beta_i x_i,
+              \quad \sum_{y_i = 1} \beta_i = 1 = -\sum_{y_i = -1} \beta_i,
+              \quad 0 \le y_i \beta_i \le \frac{2 s_i}{\nu \sum_j s_j},
+
+    with the weights s of the rows (`sample_weight`), and stops when (U - L) / U is at most `tol`,
+    where L is a bound from below. The decision function is that of :class:`sklearn.svm.NuSVC`.
+
+    Parameters
+    ----------
+    nu : float, default=0.5
+        Bound from above on the share of rows with a margin too small, and from below on the share
+        of support vectors; in (0, 1], and at most twice the smaller class's share of the rows.
+    <kernel>
+    decision_function_shape : {"ovr", "ovo"}, default="ovr"
+        Shape of `decision_function` for more than two classes: one column per class (votes plus
+        confidences), or one per pair of classes.
+    solver : str or solver object, default="auto"
+        How to solve: "auto" and "pairs" (any kernel), "gilbert" (Frank-Wolfe; any kernel, best
+        where many rows are at their caps), "saddle" (linear kernel), "exact", or an object from
+        :mod:`margrave.solvers`.
+    <budgets>
+
+    Attributes
+    ----------
+    <classes>
+    dual_coef_ : {ndarray, sparse} of shape (n_classes - 1, n_SV)
+        Coefficients of the decision functions, laid out as in scikit-learn.
+    intercept_ : ndarray of shape (n_problems,)
+        Constants of the decision functions.
+    coef_ : ndarray of shape (n_problems, n_features)
+        Weights of the features, for the linear kernel only.
+    rho_ : float, or ndarray of shape (n_problems,) for more than two classes
+        Half the width of the margin times the length of z: the decision function is
+        (z'x - b) / rho.
+    margin_ : float or ndarray
+        Half the distance of the reduced hulls.
+    equivalent_C_ : float or ndarray
+        The C of the :class:`SVC` that has the same decision function.
+    <certificate>
+
+    Notes
+    -----
+    `objective_` is U and `gap_` is (U - L) / U. Reduced hulls that overlap have no separating
+    direction: a ValueError says so, and a larger `nu` shrinks them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from margrave import NuSVC
+    >>> X = np.array([[-1.0, -1.0], [-2.0, -1.0], [1.0, 1.0], [2.0, 1.0]])
+    >>> model = NuSVC(kernel="linear").fit(X, [1, 1, 2, 2])
+    >>> print(*model.predict([[-0.8, -1.0], [0.5, 2.0]]))
+    1 2
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **HullClassifier._parameter_constraints,
+        "nu": [Interval(Real, 0.0, 1.0, closed="right")],
+        "decision_function_shape": [StrOptions({"ovr", "ovo"})],
+    }
+
+    @refuses(
+        cache_size="use memory_limit (bytes, or for example '4GiB')",
+        shrinking="none is needed, rows are handled automatically",
+        probability="wrap the estimator in sklearn.calibration.CalibratedClassifierCV",
+        class_weight="use sample_weight",
+        break_ties="ties between votes are always broken by the confidences",
+    )
+    def __init__(
+        self,
+        nu: float = 0.5,
+        *,
+        kernel: str | Callable[[Any, Any], Any] = "rbf",
+        gamma: str | float = "scale",
+        degree: int = 3,
+        coef0: float = 0.0,
+        decision_function_shape: str = "ovr",
+        solver: Any = "auto",
+        engine: Any = None,
+        tol: float = 1e-3,
+        max_iter: int = -1,
+        time_limit: float | None = None,
+        memory_limit: int | str | None = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+        warm_start: bool = False,
+        callbacks: Callback | Sequence[Callback] | None = None,
+    ) -> None:
+        self.nu = nu
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.decision_function_shape = decision_function_shape
+        self.solver = solver
+        self.engine = engine
+        self.tol = tol
+        self.max_iter = max_iter
+        self.time_limit = time_limit
+        self.memory_limit = memory_limit
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+        self.warm_start = warm_start
+        self.callbacks = callbacks
+
+    def _prices(self, weight: Floats) -> Floats:
+        caps: Floats = 2.0 * weight / (self.nu * weight.sum())
+        return caps
+
+    def _task(self, y: Any, weight: Floats) -> Task:
+        """Refuse a nu for which a class has too little weight, before anything is computed."""
+        task = super()._task(y, weight)
+        self._totals = np.array([weight[task.rows][members].sum() for members in task.members])
+        largest = min(
+            self.nu * min(float(caps[signs > 0].sum()), float(caps[signs < 0].sum()))
+            for caps, signs in zip(task.C, task.signs, strict=True)
+        )
+        if self.nu > largest * (1.0 + 1e-12):
+            raise ValueError(
+                f"nu={self.nu:g} is infeasible: with the rows of these classes nu must be in"
+                f" (0, {largest:.6g}], twice the smaller class's share"
+            )
+        return task
+
+    def _store_caps(self, task: Task) -> None:
+        # a row of weight one has the cap 2 / (nu * sum of weights), and beta / rho is at most C
+        self.equivalent_C_ = plain(2.0 / (self.nu * self._totals * self._rho))
+
+
+@documented
+class HardMarginSVC(HullClassifier):
+    r"""Support vector classification with the hard margin, and a certificate.
+
+    The shortest line z between the hulls of two classes,
+
+    .. math:: U = \min \tfrac12 |z|^2, \qquad z = \sum_i \beta_i x_i,
+              \quad \sum_{y_i = 1} \beta_i = 1 = -\sum_{y_i = -1} \beta_i,
+              \quad y_i \beta_i \ge 0,
+
+    gives the widest margin |z| / 2 on either side of the plane that separates them. The fit stops
+    when (U - L) / U is at most `tol`, where L is a bound from below. Weights of rows do not matter,
+    unless they are zero.
+
+    Parameters
+    ----------
+    <kernel>
+    solver : str or solver object, default="auto"
+        How to solve: "auto" and "pairs" (any kernel), "gilbert" (Frank-Wolfe; any kernel, best
+        where many rows are at their caps), "saddle" (linear kernel), "exact", or an object from
+        :mod:`margrave.solvers`.
+    <budgets>
+
+    Attributes
+    ----------
+    <classes>
+    dual_coef_ : {ndarray, sparse} of shape (n_classes - 1, n_SV)
+        Coefficients of the decision functions, laid out as in scikit-learn.
+    intercept_ : ndarray of shape (n_problems,)
+        Constants of the decision functions.
+    coef_ : ndarray of shape (n_problems, n_features)
+        Weights of the features, for the linear kernel only.
+    rho_ : float, or ndarray of shape (n_problems,) for more than two classes
+        The decision function is (z'x - b) / rho; at the optimum rho is U.
+    margin_ : float or ndarray
+        Half the distance of the hulls.
+    <certificate>
+
+    Notes
+    -----
+    `objective_` is U and `gap_` is (U - L) / U. Classes that no plane separates are a ValueError.
+
+    Examples
+    --------
+    >>> from margrave import HardMarginSVC
+    >>> model = HardMarginSVC(kernel="linear").fit([[0.0], [1.0], [3.0], [4.0]], [0, 0, 1, 1])
+    >>> model.margin_, model.predict([[1.9], [2.1]]).tolist()
+    (1.0, [0, 1])
+    """
+
+    @refuses(
+        C="the margin is hard; SVC and NuSVC have soft ones",
+        cache_size="use memory_limit (bytes, or for example '4GiB')",
+        shrinking="none is needed, rows are handled automatically",
+        probability="wrap the estimator in sklearn.calibration.CalibratedClassifierCV",
+        class_weight="a hard margin knows no weights",
+    )
+    def __init__(
+        self,
+        *,
+        kernel: str | Callable[[Any, Any], Any] = "rbf",
+        gamma: str | float = "scale",
+        degree: int = 3,
+        coef0: float = 0.0,
+        solver: Any = "auto",
+        engine: Any = None,
+        tol: float = 1e-3,
+        max_iter: int = -1,
+        time_limit: float | None = None,
+        memory_limit: int | str | None = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+        warm_start: bool = False,
+        callbacks: Callback | Sequence[Callback] | None = None,
+    ) -> None:
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.solver = solver
+        self.engine = engine
+        self.tol = tol
+        self.max_iter = max_iter
+        self.time_limit = time_limit
+        self.memory_limit = memory_limit
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+        self.warm_start = warm_start
+        self.callbacks = callbacks
+
+    def _prices(self, weight: Floats) -> Floats:
+        return np.full(len(weight), _NO_CAP)

@@ -1,0 +1,230 @@
+"""Nu support vector regression."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from numbers import Real
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import RegressorMixin
+from sklearn.utils._param_validation import Interval
+
+from margrave.blocks.hull import level
+from margrave.estimators._base import Floats, Rows, refuses
+from margrave.estimators._docs import documented
+from margrave.estimators._hull import centred, combination_of, refuse_solver
+from margrave.estimators._remote import lazily, on_every_rank
+from margrave.estimators._single import SingleMachine
+from margrave.losses import Loss
+from margrave.problem import Data, Problem
+from margrave.progress import Callback
+from margrave.rows import RemoteRows, RowBlocks
+from margrave.solvers import Solution
+
+
+@documented
+class NuSVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
+    r"""Nu support vector regression with a certificate.
+
+    With the weights s_i the problem is
+
+    .. math:: \min_{\beta, b, \varepsilon \ge 0} \tfrac12 \beta^\top K \beta
+              + C \nu \varepsilon \sum_i s_i
+              + C \sum_i s_i \max(0, |y_i - f_i - b| - \varepsilon), \qquad f = K \beta,
+
+    whose optimum is that of :class:`sklearn.svm.NuSVR`: the tube is as wide as leaves a share nu of
+    the rows outside. The fit stops when the relative duality gap is at most `tol`.
+
+    Parameters
+    ----------
+    nu : float, default=0.5
+        Bound from above on the share of rows outside the tube, and from below on the share of
+        support vectors; in (0, 1].
+    C : float, default=1.0
+        Price of a deviation, positive.
+    <kernel>
+    solver : str or solver object, default="auto"
+        How to solve: "auto", "pairs", "exact", or an object from :mod:`margrave.solvers`.
+    <budgets>
+
+    Attributes
+    ----------
+    <support>
+    intercept_ : ndarray of shape (1,)
+        Constant of the regression function.
+    epsilon_ : float
+        Half the width of the tube: that of the :class:`SVR` with the same function.
+    <certificate>
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from margrave import NuSVR
+    >>> X = np.linspace(0.0, 6.0, 40)[:, None]
+    >>> model = NuSVR(C=10.0, gamma=1.0).fit(X, np.sin(X[:, 0]))
+    >>> bool(abs(model.predict([[1.5]])[0] - np.sin(1.5)) < 0.05)
+    True
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **SingleMachine._parameter_constraints,
+        "nu": [Interval(Real, 0.0, 1.0, closed="right")],
+        "C": [Interval(Real, 0.0, None, closed="neither")],
+    }
+
+    @refuses(
+        cache_size="use memory_limit (bytes, or for example '4GiB')",
+        shrinking="none is needed, rows are handled automatically",
+    )
+    def __init__(
+        self,
+        nu: float = 0.5,
+        C: float = 1.0,
+        *,
+        kernel: str | Callable[[Any, Any], Any] = "rbf",
+        gamma: str | float = "scale",
+        degree: int = 3,
+        coef0: float = 0.0,
+        solver: Any = "auto",
+        engine: Any = None,
+        tol: float = 1e-3,
+        max_iter: int = -1,
+        time_limit: float | None = None,
+        memory_limit: int | str | None = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+        warm_start: bool = False,
+        callbacks: Callback | Sequence[Callback] | None = None,
+    ) -> None:
+        self.nu = nu
+        self.C = C
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.solver = solver
+        self.engine = engine
+        self.tol = tol
+        self.max_iter = max_iter
+        self.time_limit = time_limit
+        self.memory_limit = memory_limit
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+        self.warm_start = warm_start
+        self.callbacks = callbacks
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        refuse_solver(self)
+
+    @on_every_rank
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : {array-like, sparse} of shape (n_samples, n_features)
+            Rows; a square kernel matrix when `kernel="precomputed"`. float32 is used as it is.
+        y : array-like of shape (n_samples,)
+            Targets.
+        sample_weight : array-like of shape (n_samples,), default=None
+            How often each row counts; zero means that it is absent.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+        """
+        self._check_parameters()
+        X, y = self._check_rows(X, y, numbers=True)
+        self._fit(X, y.astype(np.float64), sample_weight)
+        return self
+
+    @lazily
+    def predict(self, X: Any) -> Floats:
+        """Predict targets.
+
+        Parameters
+        ----------
+        X : {array-like, sparse} of shape (n_samples, n_features)
+            Rows; kernel values with the training rows when `kernel="precomputed"`.
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples,)
+        """
+        X = self._check_rows(X, reset=False)
+        predicted: Floats = self._scores(X, self._precision)[:, 0] + self.intercept_[0]
+        return predicted
+
+    def certify(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Compute the relative duality gap of the fitted model on its training data.
+
+        Everything is computed anew in double precision from the fitted attributes.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            The training data, in the same order.
+
+        Returns
+        -------
+        gap : float
+            Relative duality gap; inf if the kernel is not positive semidefinite there.
+        """
+        X, y = self._check_rows(X, y, reset=False, numbers=True)
+        return self._certify(X, y.astype(np.float64), sample_weight)
+
+    def _certify(self, X: Any, y: Floats, sample_weight: Any) -> float:
+        if not self._has_rows(X):
+            raise ValueError("certify needs the rows of the fit, in the same order")
+        weight, _ = self._counted(X, sample_weight)
+        beta, f, price = self._beta(), self._scores(X, "float64")[:, 0], self.C * weight
+        norm, b, tube = float(beta @ f), float(self.intercept_[0]), self.epsilon_
+        outside = np.maximum(0.0, np.abs(y - f - b) - tube)
+        primal = 0.5 * norm + self.nu * tube * float(price.sum()) + float(price @ outside)
+        dual = 0.5 * norm - float(beta @ y)
+        scale = max(abs(primal), abs(dual), float(np.finfo(np.float64).tiny))
+        return (primal + dual) / scale if norm >= -1e-9 * scale else float("inf")
+
+    def _problem(self, data: Data, y: Floats, weight: Floats) -> Problem:
+        """Twice the rows: points above the tube (y = +1) and below it (y = -1)."""
+        if isinstance(data.X, (RowBlocks, RemoteRows)):
+            raise ValueError(
+                "NuSVR needs all rows in one array; SVR takes rows in blocks and Dask collections"
+            )
+        n, price = len(y), self.C * weight
+        return Problem(
+            centred(data),
+            (0, 0),
+            np.repeat([1.0, -1.0], n),
+            np.tile(price, 2),
+            Loss("hull"),
+            "free",
+            total=0.5 * self.nu * float(price.sum()),
+            shift=-np.tile(y, 2),
+        )
+
+    def _pack(self, X: Any, rows: Rows, problem: Problem, solution: Solution) -> None:
+        """Fold the two copies of the rows."""
+        n, shift = len(rows), problem.shift
+        assert shift is not None
+        s, caps = solution.scores[:n] + shift[:n], problem.C[:n]
+        above, below = level(s, caps, problem.total), -level(-s, caps, problem.total)
+        beta, b = solution.beta[:n] + solution.beta[n:], -(above + below) / 2.0
+        weights = None
+        if self._kernel.name == "linear":
+            weights = combination_of(X, rows, beta)
+            # the scores are those of rows around their mean
+            b -= float((X[rows[:1]] @ weights)[0]) - float(solution.scores[0])
+        self.epsilon_ = max(0.0, (below - above) / 2.0)
+        folded = replace(solution, beta=beta, intercept=b, weights=weights)
+        super()._pack(X, rows, problem, folded)
+
+    def _beta_on(self, rows: Rows) -> Floats:
+        beta = super()._beta_on(rows)
+        return np.concatenate([np.maximum(beta, 0.0), np.minimum(beta, 0.0)])

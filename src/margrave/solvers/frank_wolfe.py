@@ -1,0 +1,185 @@
+"""Frank-Wolfe steps between two hulls (Gilbert's method), alone and among workers.
+
+    min over eta, xi   U = 1/2 |z|^2,   z = A eta - B xi,    eta and xi in their S (see `hull.py`)
+
+A round looks along z for the corner v of the two hulls with the least z'v, and steps towards it:
+
+    D = v - z,       z <- z + t D,   t = -z'D / |D|^2 in [0, 1]            "plain": Gilbert's method
+    D = v - a,       t up to where a weight reaches an end                 "pairwise"
+
+where a is the corner of largest z'a in the smallest face around (eta, xi), so that a step takes
+weight from the worst rows and not from all alike. Of the two steps the better one is taken. The
+corner brings the certificate with it: m(z) = z'v.
+
+Blocks of rows (`CornerBlock`) hold weights and scores; what goes between them and the caller is
+vectors of one number per feature, and numbers. Caps ask for the level up to which rows are in full,
+which a few more calls find exactly.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from margrave.blocks.corners import CornerBlock, KernelCornerBlock
+from margrave.engines import resolve_engine
+from margrave.engines.base import Shards
+from margrave.problem import Floats, Problem, Solution
+from margrave.solvers.base import Settings, check_integer
+from margrave.solvers.hull import bounds
+from margrave.solvers.hull_run import (
+    HullRun,
+    find_levels,
+    refuse_distances,
+    solve_each,
+    split_rows,
+)
+
+Move = tuple[str, float]  # kind and length of a step
+
+_FRESH = 100  # rounds after which z is summed up anew
+
+
+class FrankWolfe(BaseEstimator):  # type: ignore[misc]
+    """Gilbert's method for hulls, with pairwise steps; on engines for the linear kernel.
+
+    Parameters
+    ----------
+    steps : {"pairwise", "plain"}, default="pairwise"
+        "plain" is Gilbert's method as published.
+    partitions : int, optional
+        Blocks of rows; unless given, one, or one for each worker of an engine.
+
+    Examples
+    --------
+    >>> from margrave import NuSVC
+    >>> from margrave.solvers import FrankWolfe
+    >>> X, y = [[0.0], [1.0], [2.0], [4.0], [5.0], [6.0]], [0, 0, 0, 1, 1, 1]
+    >>> model = NuSVC(nu=0.9, kernel="linear", solver=FrankWolfe(partitions=2)).fit(X, y)
+    >>> model.solver_, model.converged_, "numbers" in model.history_[-1]
+    ('gilbert', True, True)
+    """
+
+    def __init__(self, steps: str = "pairwise", partitions: int | None = None) -> None:
+        self.steps = steps
+        self.partitions = partitions
+
+    def solve(
+        self,
+        problems: Sequence[Any],
+        settings: Settings,
+        starts: Sequence[Floats] | None = None,
+    ) -> list[Solution]:
+        """Solve the problems, one after the other."""
+        if self.steps not in ("pairwise", "plain"):
+            raise ValueError(f"steps must be 'pairwise' or 'plain', got {self.steps!r}")
+        check_integer("partitions", self.partitions, 1)
+        refuse_distances("gilbert", problems)
+        is_linear = problems[0].data.is_linear
+        if not is_linear and (self.partitions or settings.engine is not None):
+            raise ValueError(
+                "the solver 'gilbert' works in blocks and on engines with kernel='linear'; leave"
+                f" out partitions and engine for kernel={problems[0].data.kernel.name!r}"
+            )
+        return solve_each(
+            problems, starts, lambda problem, where: _Run(self, problem, settings, where)
+        )
+
+
+class _Run(HullRun):
+    """The way of one problem."""
+
+    def __init__(
+        self, solver: FrankWolfe, problem: Problem, settings: Settings, where: str
+    ) -> None:
+        super().__init__("gilbert", problem, settings, where)
+        self.solver = solver
+
+    def solve(self, start: Floats | None) -> Solution:
+        """Step on shards until the gap is certified or a budget used up."""
+        weight = self.start_weights() if start is None else np.abs(start)
+        settings, problem = self.settings, self.problem
+        if problem.data.is_linear:
+            engine = resolve_engine(settings.engine or "serial", settings.threads)
+            parts = split_rows(problem.n_rows, self.solver.partitions or engine.n_workers)
+            pieces: list[Any] = [
+                {
+                    "X": problem.data.X[problem.data_rows[rows]],
+                    "y": problem.y[rows],
+                    "cap": problem.C[rows],
+                    "weight": weight[rows],
+                }
+                for rows in parts
+            ]
+            shards = engine.scatter(CornerBlock, pieces)
+        else:
+            parts = [np.arange(problem.n_rows)]
+            memory = settings.memory // 2
+            piece = {
+                "problem": problem,
+                "weight": weight,
+                "threads": settings.threads,
+                "memory": memory,
+            }
+            shards = resolve_engine("serial", 1).scatter(KernelCornerBlock, [piece])
+        with shards:
+            with self.stoppable():
+                self._rounds(shards)
+            weight = np.concatenate(shards.map("weights"))
+        return self.solution(weight)
+
+    def _rounds(self, shards: Shards) -> None:
+        dot = _dot if self.problem.data.is_linear else _kernel_dot
+        z = shards.reduce("point")
+        move: Move | None = None
+        for self.round in itertools.count():
+            # 1. the corner of least z'v and, with it, the certificate
+            level, share = _levels(shards, z, move)
+            if self.round % _FRESH == _FRESH - 1:
+                z = shards.reduce("point")
+                level, share = _levels(shards, z, None)
+            towards, away = shards.reduce("corner", level, share)
+            U = 0.5 * dot(z, z)
+            if self.tell(shards, U, bounds(U, 2.0 * U - dot(z, towards))[0]):
+                return
+            # 2. the better of two steps
+            steps = [("plain", towards - z, 1.0)]
+            if self.solver.steps == "pairwise":
+                steps.append(("pairwise", towards - away, min(shards.map("room"))))
+            gain, kind, step, D = max((_best(dot, z, *one) for one in steps), key=_gain)
+            if not gain > 1e-16 * U:
+                return  # no further in double precision
+            z, move = z + step * D, (kind, step)
+
+
+def _dot(a: Floats, b: Floats) -> float:
+    return float(a @ b)
+
+
+def _kernel_dot(a: Floats, b: Floats) -> float:
+    return float(a[0] @ b[1])
+
+
+def _best(
+    dot: Callable[[Floats, Floats], float], z: Floats, kind: str, D: Floats, room: float
+) -> tuple[float, str, float, Floats]:
+    """What U gains by the best step of this kind, the kind, the step and its direction."""
+    slope, square = dot(z, D), dot(D, D)
+    if not (slope < 0.0 and square > 0.0):
+        return 0.0, kind, 0.0, D
+    step = min(-slope / square, room)
+    return -step * (slope + 0.5 * step * square), kind, step, D
+
+
+def _gain(step: tuple[float, str, float, Floats]) -> float:
+    return step[0]
+
+
+def _levels(shards: Shards, z: Floats, move: Move | None) -> tuple[Floats, Floats]:
+    """Make the step, look along z, and find up to where corners are filled; see `find_levels`."""
+    ends, full = zip(*shards.map("aim", z, move), strict=True)
+    return find_levels(shards, ends, np.concatenate([[1.0, 1.0], 1.0 - sum(full)]))
