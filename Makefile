@@ -44,6 +44,7 @@ papers: $(VENV)/installed-bench
 	$(BIN)/python -m benchmarks.papers.dcsvm
 	$(BIN)/python -m benchmarks.papers.pbm
 	$(BIN)/python -m benchmarks.papers.sodm
+	$(BIN)/python -m benchmarks.augmentation
 	$(BIN)/python -m benchmarks.papers.report
 
 lint: $(VENV)/installed-dev

@@ -20,7 +20,10 @@ from margrave import (
     SVR,
     BayesianSVC,
     BayesianSVR,
+    HardMarginSVC,
     KernelLogisticRegression,
+    NuSVC,
+    NuSVR,
     ODMClassifier,
     OneClassSVM,
 )
@@ -75,6 +78,11 @@ MODELS = [
     ("three", BayesianSVC(n_samples=20, features=15, keep_draws=True)),
     ("three", BayesianSVC(n_samples=20, kernel="linear", multi_class="ovr")),
     ("kernel", BayesianSVC(n_samples=20, kernel="precomputed", features=4)),
+    ("three", NuSVC(nu=0.3)),
+    ("binary", NuSVC(nu=0.3, kernel="linear", solver="gilbert")),
+    ("binary", HardMarginSVC(gamma=5.0)),
+    ("targets", NuSVR()),
+    ("targets", NuSVR(kernel="linear")),
     ("targets", BayesianSVR(n_samples=20, intercept=None)),
     ("targets", BayesianSVR(kernel="linear", solver=Gibbs(n_samples=20))),
 ]

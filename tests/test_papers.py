@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import engines
+from benchmarks import augmentation, engines
 from benchmarks.adapters import is_installed
 from benchmarks.papers import common, dcsvm, pbm, published, report, sodm, worker
 from benchmarks.papers.worker import Task
@@ -213,6 +213,32 @@ def test_pages_are_those_of_the_result_files(name: str) -> None:
     assert text == report.placed(text, results)
     for picture in [line.split("(")[1].rstrip(")") for line in text.splitlines() if "![" in line]:
         assert (report.DOCS / picture).exists()
+
+
+# --- augmentation --------------------------------------------------------------------------------
+
+
+def test_the_page_of_augmentation_has_the_measured_numbers() -> None:
+    page = augmentation.PAGE.read_text()
+    assert report.placed(page, augmentation.report()) == page
+
+
+def test_augmentation_is_measured(monkeypatch, tmp_path) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((900, 3))
+    y = np.where(X[:, 0] > 0.1 * rng.standard_normal(900), 2, 1)
+    monkeypatch.setattr(augmentation.data, "read", lambda name: {"X": X, "y": y})
+    monkeypatch.setattr(augmentation, "FOLDER", tmp_path)
+    best = augmentation.optimum("covtype")
+    (tmp_path / "pemsvm-covtype.json").write_text(json.dumps({"optimum": best}))
+    ways = {way: augmentation.measure("covtype", way) for way in augmentation.WAYS}
+    for found in ways.values():
+        assert found["objective"] >= best * (1.0 - 1e-5)
+    assert all(ways[way]["objective"] <= best * 1.002 for way in ("fast", "em", "auto", "shortest"))
+    told = {"title": "some", "C": 1.0, "optimum": best, "ways": ways}
+    assert augmentation._table(told).count("\n|") == len(ways) + 2
+    failed = {**told, "ways": {"fast": {"error": "given up"}}}
+    assert "given up" in augmentation._table(failed)
 
 
 # --- engines -------------------------------------------------------------------------------------

@@ -45,6 +45,7 @@ from margrave.solvers.stretches import pieces_of
 HOLD = 1e-9  # of what all rows could bend: keeps a free intercept where none bends
 _SINGLE_TOL = 1e-4  # from which on single-precision products make good steps
 CLAMP = 1e-8  # the least c of "em", in units of the targets
+WARM = 0.05  # first width of "fast" from a good start, in units of the targets
 NARROWER, NARROWEST = 0.25, 1e-15  # by how much and how far the width of "fast" shrinks
 NEAR = 1e-3  # of the width per bent row: what a step may still promise when that shrinks
 FLAT, FLATTER = 0.1, 1e-3  # of the first rate: where a line search ends
@@ -71,11 +72,12 @@ class _Iterated:
 
     width: float
     unit: float  # of the targets
+    first_width: float
 
     def iterations(self: Any, mode: str) -> Iterator[Figures | None]:
         """Go to the minimum of parabolas at the present point, or as far as it pays."""
         narrow = mode == "fast"
-        self.width = self.unit if narrow else CLAMP * self.unit
+        self.width = self.first_width if narrow else CLAMP * self.unit
         while self.width > NARROWEST * self.unit:
             # 1. parabolas at the present point, and what it is worth
             figures = self.measure(narrow)
@@ -102,7 +104,7 @@ class Weights(_Iterated):
 
     def __init__(self, problem: Problem, settings: Settings, engine: Engine) -> None:
         self.problem, self.settings, self.unit = problem, settings, unit_of(problem)
-        self.width = self.unit
+        self.width = self.first_width = self.unit
         self.free = problem.intercept == "free"
         constant = problem.intercept is not None
         self.size = int(problem.data.X.shape[1]) + constant
@@ -118,6 +120,11 @@ class Weights(_Iterated):
         self.slope = self.square = 0.0
         self.scale = (1.0, 1.0)  # of the positive and the negative part of beta
         self.kept_z, self.kept_scale = self.z, self.scale
+
+    def start_at(self, z: Floats | None) -> None:
+        """Begin with good weights, and then with parabolas that are narrow already."""
+        if z is not None:
+            self.z, self.first_width = z, WARM * self.unit
 
     def begin(self, start: Floats) -> Figures:
         """Take the point of dual variables."""
@@ -229,7 +236,7 @@ class Coefficients(_Iterated):
 
     def __init__(self, problem: Problem, settings: Settings, engine: Engine) -> None:
         self.problem, self.settings, n = problem, settings, problem.n_rows
-        self.width = self.unit = unit_of(problem)
+        self.width = self.first_width = self.unit = unit_of(problem)
         check_memory(n, settings)
         self.K = kernel_matrix(problem)
         self.free = problem.intercept == "free"
