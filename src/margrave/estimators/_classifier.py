@@ -353,7 +353,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
         """
         self._check_shape()
         X = self._check_rows(X, reset=False)
-        if self._scheme == "ovo" and self.break_ties:
+        if self._scheme == "ovo" and self.break_ties and self._tie_order is None:
             return self.classes_[np.argmax(self.decision_function(X), axis=1)]
         decisions = self._decisions(X)
         if self._scheme == "binary":
