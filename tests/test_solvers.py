@@ -59,7 +59,7 @@ def test_optimum_or_refusal(name, loss, intercept):
     assert np.all(solution.beta >= low - 1e-12) and np.all(solution.beta <= high + 1e-12)
     # parts have a problem of their own
     duals = [record["dual"] for record in progress.history if "parts" not in record]
-    if name != "newton":  # which goes down in the primal
+    if name not in ("newton", "em"):  # which go down in the primal, or by the gap
         assert np.all(np.diff(duals) <= 1e-10 * abs(duals[-1]))
 
 

@@ -597,7 +597,7 @@ SLOW = textwrap.dedent("""
     y = np.digitize(X[:, 0] + rng.standard_normal(6000), [0.0])
     # the first settings take a moment, the others minutes
     grid = [{"C": [0.01, 0.02], "tol": [1e-2]}, {"C": [1e6, 1e7], "gamma": [0.05], "tol": [1e-12]}]
-    tuner = Tuner(SVC(gamma=0.01), grid, 3, verbose=1)
+    tuner = Tuner(SVC(gamma=0.01), grid, 3, n_jobs=2, verbose=1)
 """)
 
 
@@ -630,7 +630,7 @@ def test_time_limit_keeps_the_best_so_far():
     rows = rng.standard_normal((4000, 12))
     labels = np.digitize(rows[:, 0] + rng.standard_normal(4000), [0.0])
     grid = [{"C": [0.01], "tol": [1e-2]}, {"C": [1e7], "gamma": [0.05], "tol": [1e-12]}]
-    tuner = Tuner(SVC(gamma=0.01), grid, 2, time_limit=1.5)
+    tuner = Tuner(SVC(gamma=0.01), grid, 2, n_jobs=2, time_limit=1.5)
     with pytest.warns(ConvergenceWarning, match="time_limit=1.5 s was reached"):
         tuner.fit(rows, labels)
     assert tuner.best_params_ == {"C": 0.01, "tol": 1e-2}
