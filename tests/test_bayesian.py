@@ -21,7 +21,7 @@ from tests import oracle
 from tests.data import load
 
 QUICK = {"n_samples": 100, "burn_in": 20, "chains": 2}
-LONG = {"n_samples": 4000, "burn_in": 100, "chains": 4}
+LONG = {"n_samples": 1500, "burn_in": 100, "chains": 4}
 
 
 def small(seed=0, n=12, d=2):

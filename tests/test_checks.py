@@ -56,7 +56,7 @@ DEFAULTS = [
     NuSVC(nu=0.1),
     NuSVR(),
 ]
-FEW_DRAWS = {"n_samples": 60, "burn_in": 20, "chains": 2}
+FEW_DRAWS = {"n_samples": 40, "burn_in": 10, "chains": 2}
 SAMPLED = [
     BayesianSVC(**FEW_DRAWS),
     BayesianSVC(kernel="linear", multi_class="ovr", **FEW_DRAWS),
