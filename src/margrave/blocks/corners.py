@@ -11,6 +11,7 @@ from margrave.blocks.hull import Floats
 from margrave.problem import Problem
 
 GRID = 128  # levels that are tried at a time
+PLAIN = -1  # a step of both classes from where they are; 0 or 1: of that class from its away corner
 
 Pairs = list[Floats]  # scores and caps, one array of two columns for each list
 
@@ -101,12 +102,15 @@ class CornerBlock:
         """Return this block's part of z, from its weights."""
         return self._combination(self.y * self.weight, "point")
 
-    def aim(self, z: Floats, move: tuple[str, float] | None) -> tuple[Floats, Floats]:
+    def aim(self, z: Floats, move: tuple[int, float] | None) -> tuple[Floats, Floats]:
         """Make the last step, and look along z: the ends of the lists, and what is at its cap."""
         if move is not None:
             kind, step = move
-            other = self.weight if kind == "plain" else self.away
-            moved = self.weight + step * (self.towards - other)
+            if kind == PLAIN:
+                change = self.towards - self.weight
+            else:  # of one class, from corner to corner
+                change = np.where(self.sides[kind], self.towards - self.away, 0.0)
+            moved = self.weight + step * change
             self.weight = np.clip(moved, 0.0, self.cap)
             # what a step has brought to an end is there
             self.weight[self.weight <= 1e-15] = 0.0
@@ -126,8 +130,8 @@ class CornerBlock:
         """See `Lists`."""
         return self.lists.between(low, high)
 
-    def corner(self, level: Floats, share: Floats) -> tuple[Floats, Floats]:
-        """Return this block's part of the corners towards which and away from which to go."""
+    def corner(self, level: Floats, share: Floats) -> tuple[Floats, ...]:
+        """Return this block's part of the corners: towards, of either class, and away likewise."""
         self.towards, self.away = np.zeros(len(self.y)), np.zeros(len(self.y))
         full = self.weight >= self.cap
         for side, up, down in zip(self.sides, (0, 1), (2, 3), strict=True):
@@ -135,9 +139,10 @@ class CornerBlock:
             free = side & self.free
             self.away[free] = self._filled(-self.s[free], self.cap[free], level[down], share[down])
             self.away[side & full] = self.cap[side & full]
-        return (
-            self._combination(self.y * self.towards, "towards"),
-            self._combination(self.y * self.away, "away"),
+        return tuple(
+            self._combination(np.where(side, self.y * corner, 0.0), f"{name} {number}")
+            for name, corner in (("towards", self.towards), ("away", self.away))
+            for number, side in enumerate(self.sides)
         )
 
     @staticmethod
@@ -145,18 +150,19 @@ class CornerBlock:
         filled: Floats = np.where(s < level, cap, np.where(s == level, share * cap, 0.0))
         return filled
 
-    def room(self) -> float:
-        """Return the largest step from the one corner to the other."""
-        change = self.towards - self.away
-        down, up = change < 0.0, change > 0.0
-        ends = np.concatenate(
-            [
+    def room(self) -> Floats:
+        """Return the largest step of each class from the one corner to the other."""
+        found = np.ones(2)
+        for number, side in enumerate(self.sides):
+            change = np.where(side, self.towards - self.away, 0.0)
+            down, up = change < 0.0, change > 0.0
+            ends = [
                 self.weight[down] / -change[down],
                 (self.cap - self.weight)[up] / change[up],
-                [1.0],
+                np.ones(1),
             ]
-        )
-        return float(ends.min())
+            found[number] = np.concatenate(ends).min()
+        return found
 
     def weights(self) -> Floats:
         """Return the weights."""

@@ -5,10 +5,10 @@
 A round looks along z for the corner v of the two hulls with the least z'v, and steps towards it:
 
     D = v - z,       z <- z + t D,   t = -z'D / |D|^2 in [0, 1]            "plain": Gilbert's method
-    D = v - a,       t up to where a weight reaches an end                 "pairwise"
+    D = v - a,       t up to where a weight reaches an end                 "pairwise", of one class
 
-where a is the corner of largest z'a in the smallest face around (eta, xi), so that a step takes
-weight from the worst rows and not from all alike. Of the two steps the better one is taken. The
+where a is the corner of largest z'a in the smallest face around the class's weights, so that a step
+takes weight from the worst rows and not from all alike. Of these steps the best one is taken. The
 corner brings the certificate with it: m(z) = z'v.
 
 Blocks of rows (`CornerBlock`) hold weights and scores; what goes between them and the caller is
@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from margrave.blocks.corners import CornerBlock, KernelCornerBlock
+from margrave.blocks.corners import PLAIN, CornerBlock, KernelCornerBlock
 from margrave.engines import resolve_engine
 from margrave.engines.base import Shards
 from margrave.problem import Floats, Problem, Solution
@@ -39,7 +39,7 @@ from margrave.solvers.hull_run import (
     split_rows,
 )
 
-Move = tuple[str, float]  # kind and length of a step
+Move = tuple[int, float]  # kind and length of a step
 
 _FRESH = 100  # rounds after which z is summed up anew
 
@@ -142,14 +142,17 @@ class _Run(HullRun):
             if self.round % _FRESH == _FRESH - 1:
                 z = shards.reduce("point")
                 level, share = _levels(shards, z, None)
-            towards, away = shards.reduce("corner", level, share)
+            *corners, away_0, away_1 = shards.reduce("corner", level, share)
+            towards = corners[0] + corners[1]
             U = 0.5 * dot(z, z)
             if self.tell(shards, U, bounds(U, 2.0 * U - dot(z, towards))[0]):
                 return
-            # 2. the better of two steps
-            steps = [("plain", towards - z, 1.0)]
+            # 2. the best of three steps
+            steps = [(PLAIN, towards - z, 1.0)]
             if self.solver.steps == "pairwise":
-                steps.append(("pairwise", towards - away, min(shards.map("room"))))
+                room = np.min(shards.map("room"), axis=0)
+                steps.append((0, corners[0] - away_0, float(room[0])))
+                steps.append((1, corners[1] - away_1, float(room[1])))
             gain, kind, step, D = max((_best(dot, z, *one) for one in steps), key=_gain)
             if not gain > 1e-16 * U:
                 return  # no further in double precision
@@ -165,8 +168,8 @@ def _kernel_dot(a: Floats, b: Floats) -> float:
 
 
 def _best(
-    dot: Callable[[Floats, Floats], float], z: Floats, kind: str, D: Floats, room: float
-) -> tuple[float, str, float, Floats]:
+    dot: Callable[[Floats, Floats], float], z: Floats, kind: int, D: Floats, room: float
+) -> tuple[float, int, float, Floats]:
     """What U gains by the best step of this kind, the kind, the step and its direction."""
     slope, square = dot(z, D), dot(D, D)
     if not (slope < 0.0 and square > 0.0):
@@ -175,7 +178,7 @@ def _best(
     return -step * (slope + 0.5 * step * square), kind, step, D
 
 
-def _gain(step: tuple[float, str, float, Floats]) -> float:
+def _gain(step: tuple[float, int, float, Floats]) -> float:
     return step[0]
 
 

@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -53,7 +52,6 @@ from margrave.solvers.hull_run import (
 )
 
 _FIRST = 0.5  # accuracy of the first stage
-_SILENCE = 1.0  # seconds, at most, between two certificates
 
 
 class Saddle(BaseEstimator):  # type: ignore[misc]
@@ -223,16 +221,16 @@ class _Run(HullRun):
         c, now, then = self._project(shards, shards.map("probe", guess), guess)
         self.q, self.last = 0.5 * math.sqrt(m) * longest, math.inf
         self.worse, self.gap_now, self.gap_last = 0, 1.0, math.inf
-        eps, checked, when = _FIRST, 0, time.perf_counter()
+        eps, checked = _FIRST, 0
         pace = None
         for self.round in itertools.count():
             # 1. certificate and stage, every now and then
-            late = time.perf_counter() - when > _SILENCE
-            if pace is None or self.round >= checked + pace.rounds / 4 or late or self._is_over():
+            often = 1 if published else 4  # in the rounds of a stage
+            if pace is None or often * (self.round - checked) >= pace.rounds or self._is_over():
                 shards.map("settle", c)
                 c = np.zeros(2)
-                U, before = self._certify(shards, w), self.last
-                checked, when = self.round, time.perf_counter()
+                before, U = self.last, self._certify(shards, w)
+                checked = self.round
                 if U is None or (published and abs(U - before) < self.settings.tol):
                     return
                 while self.gap <= 1.5 * eps and eps > 0.8 * self.settings.tol:
