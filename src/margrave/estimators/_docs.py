@@ -8,10 +8,10 @@ T = TypeVar("T", bound=type)
 
 _TEXTS = {
     "kernel": """\
-    kernel : {"rbf", "linear", "poly", "sigmoid", "laplacian", "precomputed"} or callable, \\
-            default="rbf"
-        A callable gets two arrays of rows and returns the matrix of kernel values. With
-        "precomputed", X is the kernel matrix: square in `fit`, one column per training row later.
+    kernel : str or callable, default="rbf"
+        "rbf", "linear", "poly", "sigmoid", "laplacian" or "precomputed". A callable gets two arrays
+        of rows and returns the matrix of kernel values. With "precomputed", X is the kernel matrix:
+        square in `fit`, one column per training row later.
     gamma : {"scale", "auto"} or float, default="scale"
         Kernel parameter, at least 0. "scale" is 1 / (n_features * variance of X), where weights
         count as repeated rows; "auto" is 1 / n_features.
@@ -105,7 +105,7 @@ _TEXTS = {
         One record per round: round, seconds, objective, gap, support and more.
     n_features_in_ : int
         Number of features.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (n_features,)
         Names of the features, if X had any.""",
 }
 

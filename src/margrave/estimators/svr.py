@@ -39,10 +39,10 @@ class SVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
         Half width of the tube in which errors cost nothing, at least 0; for the loss "huber" the
         error at which the price turns from squared to linear, positive.
     <kernel>
-    loss : {"epsilon_insensitive", "squared_epsilon_insensitive", "huber"}, \
-            default="epsilon_insensitive"
-        Price of an error beyond the tube: linear or squared. "huber" has no tube: an error r costs
-        r^2 / (2 epsilon) up to epsilon and \|r\| - epsilon / 2 beyond.
+    loss : str, default="epsilon_insensitive"
+        "epsilon_insensitive", "squared_epsilon_insensitive" or "huber". Price of an error beyond
+        the tube: linear or squared. "huber" has no tube: an error r costs r^2 / (2 epsilon) up to
+        epsilon and \|r\| - epsilon / 2 beyond.
     intercept : {"free", "regularized"} or None, default="free"
         <intercept>
     <solver>

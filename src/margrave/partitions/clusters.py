@@ -99,6 +99,8 @@ class Centres:
 class KernelKMeans:
     """Rows around centres in the kernel's feature space, in two steps: a sample, then all rows.
 
+    The distance of row i from the centre of the sampled rows M_c is::
+
         D(i, c) = K_ii - (2 / |M_c|) sum_{j in M_c} K_ij + (1 / |M_c|^2) sum_{j, l in M_c} K_jl
 
     Parameters

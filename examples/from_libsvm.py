@@ -1,0 +1,61 @@
+"""
+Coming from LIBSVM
+==================
+
+Text files, model files and command lines of LIBSVM work as they are. Here a model is trained with
+LIBSVM (the copy inside scikit-learn) and with margrave on the same text file, and the models
+are compared; then a model file goes to LIBSVM's format and back.
+"""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import sklearn.svm
+from sklearn.datasets import load_breast_cancer
+from sklearn.preprocessing import minmax_scale
+
+from margrave import SVC, load_libsvm_model, save_libsvm_model
+from margrave.io import load_libsvm, save_libsvm
+
+folder = Path(tempfile.mkdtemp())
+X, y = load_breast_cancer(return_X_y=True)
+save_libsvm(folder / "cancer", minmax_scale(X), np.where(y == 1, 1, -1))
+print((folder / "cancer").read_text()[:78], "...")
+
+# %%
+# The parameters have LIBSVM's meaning, so that both find the same optimum. LIBSVM stops by its
+# optimality conditions, margrave by the duality gap, hence the small difference.
+
+rows, labels = load_libsvm(folder / "cancer")
+theirs = sklearn.svm.SVC(C=10.0, gamma=0.5).fit(rows, labels)
+ours = SVC(C=10.0, gamma=0.5, tol=1e-6).fit(rows, labels)
+apart = np.abs(theirs.decision_function(rows) - ours.decision_function(rows)).max()
+print(f"support vectors {theirs.n_support_.sum()} and {ours.n_support_.sum()}")
+print(f"scores differ by at most {apart:.1e}; gap {ours.gap_:.1e}")
+
+# %%
+# The model file is LIBSVM's own, which svm-predict reads.
+
+save_libsvm_model(ours, folder / "cancer.model")
+print("\n".join((folder / "cancer.model").read_text().splitlines()[:9]))
+back = load_libsvm_model(folder / "cancer.model")
+print("the same labels:", bool((back.predict(rows) == ours.predict(rows)).all()))
+
+# %%
+# The command lines of svm-train and svm-predict, with another name.
+
+
+def run(*command):
+    """Run a program of this installation in the folder, and show what it prints."""
+    program = Path(sys.executable).with_name(command[0])
+    print("$", *command)
+    done = subprocess.run([program, *command[1:]], cwd=folder, capture_output=True, text=True)
+    print(done.stdout.strip() or done.stderr.strip())
+
+
+run("margrave-train", "-c", "10", "-g", "0.5", "-q", "cancer", "cancer.model")
+run("margrave-predict", "cancer", "cancer.model", "out")
+run("margrave", "evaluate", "cancer.model", "cancer")

@@ -1,0 +1,71 @@
+"""
+A worker dies, the fit goes on
+==============================
+
+Two workers of Dask on this machine share the rows of one fit, and one of them is killed in the
+middle. The rows it held are dealt out anew, the fit goes back to the last checkpoint, and the model
+that comes out is the same to the last bit as that of a fit without the accident.
+"""
+
+import os
+import signal
+import time
+
+import matplotlib.pyplot as plt
+import numpy as np
+from distributed import Client, LocalCluster
+
+from margrave import SVC
+from margrave.engines import Dask
+
+
+def spirals(n):
+    """Two spirals with noise, in ten features of which eight say nothing."""
+    rng = np.random.default_rng(0)
+    y, along = rng.integers(0, 2, n), np.sqrt(rng.random(n))
+    angle = 3.5 * np.pi * along + np.pi * y
+    X = 4.0 * along[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    X += 0.3 * rng.standard_normal((n, 2))
+    return np.hstack([X, 0.2 * rng.standard_normal((n, 8))]).astype(np.float32), y
+
+
+def train(client, X, y, kill_at=None):
+    """Fit among the workers; in the round `kill_at` one of them gets SIGKILL."""
+    moments = []
+
+    def watch(record):
+        moments.append((time.perf_counter() - begin, record["gap"]))
+        if len(moments) == kill_at:
+            address, process = next(iter(client.run(os.getpid).items()))
+            print(f"round {kill_at}: killing the worker {address.split(':')[-1]}")
+            os.kill(process, getattr(signal, "SIGKILL", signal.SIGTERM))
+
+    begin = time.perf_counter()
+    model = SVC(C=8.0, gamma=0.5, solver="pbm", engine=Dask(client), callbacks=watch).fit(X, y)
+    return model, moments
+
+
+def main():
+    X, y = spirals(8_000)
+    # processes of their own, on this machine alone; a nanny starts a new one for one that died
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        calm, quiet = train(client, X, y)
+        disturbed, loud = train(client, X, y, kill_at=len(quiet) // 2)
+    same = np.array_equal(calm.dual_coef_, disturbed.dual_coef_)
+    print(f"gap {calm.gap_:.1e} and {disturbed.gap_:.1e}; the same model to the last bit: {same}")
+
+    fig, ax = plt.subplots(figsize=(7.0, 4.0), layout="constrained")
+    for moments, name in ((quiet, "undisturbed"), (loud, "a worker killed")):
+        ax.semilogy(*zip(*moments, strict=True), ".-", label=name)
+    ax.set(xlabel="seconds", ylabel="relative duality gap")
+    ax.legend(frameon=False)
+    plt.show()
+
+
+if __name__ == "__main__":  # workers import this file
+    main()
