@@ -12,7 +12,7 @@ help:
 	@echo "make bench  measure against scikit-learn and scikit-learn-intelex (needs MARGRAVE_DATA)"
 	@echo "make papers measure the tables of the papers (needs MARGRAVE_DATA)"
 	@echo "make lint   ruff, mypy and the import contract"
-	@echo "make docs   check that every code block of the documentation runs"
+	@echo "make docs   run the examples and build the documentation: docs/_build/html/index.html"
 
 # One stamp per set of extras; rebuilt when a source of the package changes.
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard cpp/*.hpp cpp/*.cpp)
@@ -37,8 +37,9 @@ fuzz: $(VENV)/installed-test
 bench: $(VENV)/installed-bench
 	$(BIN)/python -m benchmarks.run
 	$(BIN)/python -m benchmarks.tuning
+	$(BIN)/python -m benchmarks.alternatives
 	$(BIN)/python -m benchmarks.plot
-	$(BIN)/python -m benchmarks.report
+	$(BIN)/python -m benchmarks.pages
 
 papers: $(VENV)/installed-bench
 	$(BIN)/python -m benchmarks.papers.dcsvm
@@ -53,8 +54,9 @@ lint: $(VENV)/installed-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-docs: $(VENV)/installed-test
-	$(BIN)/python -m pytest tests/test_documentation.py
+docs: $(VENV)/installed-docs
+	$(BIN)/sphinx-build -q -W -n --keep-going docs docs/_build/html
+	$(BIN)/python docs/check_links.py docs/_build/html
 
 clean:
-	rm -rf $(VENV) build dist demo_output
+	rm -rf $(VENV) build dist demo_output docs/_build docs/api docs/gallery

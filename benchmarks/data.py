@@ -132,6 +132,7 @@ _STAND_INS = {
     "reuters_moneyfx": _StandIn(300, np.float32, (-1, 1), split=True, is_sparse=True),
     "news20_18k": _StandIn(300, np.int16, tuple(range(1, 21)), is_sparse=True),
     "susy30k": _StandIn(18, np.float32, (-1, 1)),
+    "magic04": _StandIn(10, np.float32, (-1, 1)),
     "protein": _StandIn(9, np.float32),
     "nycflights13": _StandIn(8, np.int16),
     "flights_3m": _StandIn(7, np.int16),

@@ -29,6 +29,42 @@ def table(all_results: list[Results]) -> str:
     return "\n\n".join(parts)
 
 
+# what README shows: fits and scores, kernels and linear machines, large gains and small ones
+PEERS = (
+    "ijcnn1",
+    "covtype-50k",
+    "covtype-50k-scores",
+    "mnist-10",
+    "a9a",
+    "pendigits",
+    "svr-kin40k",
+    "one-class-kddcup99",
+    "linear-hinge-covtype-C1",
+    "linear-hinge-a9a",
+    "linear-logistic-covtype",
+)
+
+
+def peers(all_results: list[Results]) -> str:
+    """A short table of some problems, and the conditions."""
+    shown = [r for r in all_results if r["problem"]["name"] in PEERS]
+    if not shown:
+        return "No results: run `make bench`."
+    head = ["problem", "margrave", *(LIBRARIES[name].title for name in RIVALS)]
+    rows = []
+    for r in sorted(shown, key=lambda r: PEERS.index(r["problem"]["name"])):
+        row = [r["problem"]["title"], _plain_seconds(r, "margrave")]
+        for name in RIVALS:
+            faster, seconds = ratio(r, name), _plain_seconds(r, results.fastest(r, name))
+            row.append("-" if faster == "-" else f"{seconds} (**{faster}**)")
+        rows.append(row)
+    return _markdown(head, rows) + "\n\n" + _conditions(shown)
+
+
+def _plain_seconds(r: Results, library: str) -> str:
+    return _seconds(r["libraries"].get(library)).split(" (")[0]
+
+
 def _tables(
     all_results: list[Results],
 ) -> list[tuple[Callable[[list[Results]], str], list[Results]]]:
@@ -64,7 +100,7 @@ def _compared(all_results: list[Results]) -> str:
         [
             r["problem"]["title"],
             *(_seconds(r["libraries"].get(name)) for name in ["margrave", *rivals]),
-            *(_ratio(r, name) for name in rivals),
+            *(ratio(r, name) for name in rivals),
         ]
         for r in all_results
     ]
@@ -97,7 +133,7 @@ def _ways(all_results: list[Results]) -> str:
                     LIBRARIES[name].title,
                     _seconds(entry),
                     _number(results.kernel_values(entry), ".2e"),
-                    "" if name == "margrave" else _ratio(r, name),
+                    "" if name == "margrave" else ratio(r, name),
                     _number(results.held_out(entry).get("log-loss"), ".4f"),
                 ]
             )
@@ -136,8 +172,8 @@ def _linear(all_results: list[Results]) -> str:
             _seconds(r["libraries"].get("margrave")),
             _seconds_of_fastest(r, "sklearn"),
             _seconds_cut_short(r["libraries"].get(SHORTEST)),
-            _ratio(r, "sklearn"),
-            _ratio(r, SHORTEST),
+            ratio(r, "sklearn"),
+            ratio(r, SHORTEST),
         ]
         for r in all_results
     ]
@@ -174,7 +210,7 @@ def _linear_ways(all_results: list[Results]) -> str:
                     _seconds(entry),
                     _number(results.passes(entry), ".1f"),
                     _number(results.gap(entry), ".1e"),
-                    "" if name == "margrave" else more + _ratio(r, name),
+                    "" if name == "margrave" else more + ratio(r, name),
                 ]
             )
     return _markdown(head, rows)
@@ -234,7 +270,7 @@ def _number(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
 
 
-def _ratio(r: Results, rival: str) -> str:
+def ratio(r: Results, rival: str) -> str:
     value = results.ratio(r, rival)
     if value is None:
         return "-"

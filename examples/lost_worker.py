@@ -59,7 +59,7 @@ def main():
     same = np.array_equal(calm.dual_coef_, disturbed.dual_coef_)
     print(f"gap {calm.gap_:.1e} and {disturbed.gap_:.1e}; the same model to the last bit: {same}")
 
-    fig, ax = plt.subplots(figsize=(7.0, 4.0), layout="constrained")
+    _, ax = plt.subplots(figsize=(7.0, 4.0), layout="constrained")
     for moments, name in ((quiet, "undisturbed"), (loud, "a worker killed")):
         ax.semilogy(*zip(*moments, strict=True), ".-", label=name)
     ax.set(xlabel="seconds", ylabel="relative duality gap")

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.marks import placed
 from benchmarks.papers import dcsvm, pbm, published, sodm
 from benchmarks.papers.common import (
     FOLDER,
@@ -48,15 +49,6 @@ SODM_SERIES: Series = {sodm.METHODS[name].title: [name] for name in sodm.ODM}
 SODM_EXACT: Series = {
     title: methods for title, methods in SODM_SERIES.items() if title in ("ODM", "DC-ODM", "SODM")
 }
-
-BEGIN, END = "<!-- results -->\n", "\n<!-- /results -->"
-
-
-def placed(page: str, text: str) -> str:
-    """The page with this text between its marks."""
-    before, rest = page.split(BEGIN)
-    _, after = rest.split(END)
-    return before + BEGIN + text + END + after
 
 
 def dcsvm_results(folder: Path = FOLDER) -> str:

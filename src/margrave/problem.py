@@ -447,8 +447,8 @@ class Solution:
 
     ``scores`` is K beta without the intercept, ``objective`` the primal value P, ``dual`` the dual
     value D, ``gap`` the relative duality gap ``(P + D) / max(|P|, |D|)``, infinite if the kernel
-    is not ``definite``. ``precision`` names the tiles that are good enough to predict with. Solvers for
-    the linear kernel tell the ``weights`` w of the features; then ``scores`` is X w. Where rows
+    is not ``definite``. ``precision`` names the tiles that are good enough to predict with. Solvers
+    for the linear kernel tell the ``weights`` w of the features; then ``scores`` is X w. Where rows
     were solved in ``parts`` (:class:`~margrave.partitions.Parts`) that know nothing of each other,
     the ``certificate`` is that of the "blocks", there is an ``intercept`` per part, and ``combine``
     tells which part's model speaks for a new row: the "nearest", their "sum", or a "committee";

@@ -167,8 +167,8 @@ class HardMarginSVC(HullClassifier):
               \quad y_i \beta_i \ge 0,
 
     gives the widest margin ``|z| / 2`` on either side of the plane that separates them. The fit
-    stops when (U - L) / U is at most `tol`, where L is a bound from below. Weights of rows do not matter,
-    unless they are zero.
+    stops when (U - L) / U is at most `tol`, where L is a bound from below. Weights of rows do not
+    matter, unless they are zero.
 
     Parameters
     ----------
