@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import os
 from importlib.metadata import version as version_of
 from typing import Any
 
@@ -11,6 +12,7 @@ from docutils import nodes
 from latex2mathml.converter import convert
 
 matplotlib.use("Agg")
+os.environ.setdefault("DASK_LOGGING__DISTRIBUTED", "error")  # of the example with a lost worker
 
 project = "margrave"
 author = "the margrave developers"
