@@ -34,9 +34,11 @@ def draw(all_results: list[Results], file: Path) -> None:
     shown = [r for r in all_results if any(spread(r, rival) for rival in RIVALS)]
     if not shown:
         raise SystemExit("no problem has results of margrave and a rival")
-    figure, axes = pyplot.subplots(figsize=(9, 1.2 + 0.8 * len(shown)), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(9, 1.4 + 0.36 * len(shown)), layout="constrained")
     series = [s for s in (*RIVALS, SHORTEST) if any(spread(r, s) for r in shown)]
     height = 0.8 / len(series)
+    for row in range(0, len(shown), 2):
+        axes.axhspan(row - 0.5, row + 0.5, color="#f3f5f8", zorder=0)
     for number, rival in enumerate(series):
         places, middles, below, above = [], [], [], []
         for row, r in enumerate(shown):
@@ -49,22 +51,25 @@ def draw(all_results: list[Results], file: Path) -> None:
             below.append(middle - least)
             above.append(most - middle)
         axes.errorbar(
-            middles, places, xerr=[below, above], fmt="o", capsize=3, label=LIBRARIES[rival].title
-        )
-        for place, middle in zip(places, middles, strict=True):
+            middles, places, xerr=[below, above], fmt="o", ms=4, capsize=2, lw=1,
+            label=LIBRARIES[rival].title,
+        )  # fmt: skip
+        for place, middle, more in zip(places, middles, above, strict=True):
             axes.annotate(
-                f"{middle:.1f}x", (middle, place), xytext=(0, 6), textcoords="offset points",
-                ha="center", fontsize=8,
+                f"{middle:.1f}x", (middle + more, place), xytext=(4, 0),
+                textcoords="offset points", va="center", fontsize=7,
             )  # fmt: skip
+    titles = [r["problem"]["title"].removesuffix(": fit") for r in shown]
     axes.axvline(1.0, color="black", linewidth=1)
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
     axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.set_yticks(range(len(shown)), [r["problem"]["title"] for r in shown], fontsize=8)
+    axes.set_yticks(range(len(shown)), titles, fontsize=8)
     axes.set_ylim(len(shown) - 0.5, -0.5)
-    axes.grid(axis="x", which="both", alpha=0.3)
-    axes.set_xlabel("margrave is faster by (log scale; bars: range of single measurements)")
-    axes.legend(title="than", loc="best")
+    axes.grid(axis="x", which="major", alpha=0.5)
+    axes.set_xlim(right=1.7 * axes.get_xlim()[1])  # room for the last number
+    figure.supxlabel("margrave is faster by (bars: range of single measurements)", fontsize=9)
+    figure.legend(loc="outside upper center", ncols=len(series), frameon=False, fontsize=9)
     figure.savefig(file, dpi=150)
     pyplot.close(figure)
 

@@ -83,13 +83,17 @@ sphinx_gallery_conf = {
 # --- formulas ------------------------------------------------------------------------------------
 
 
+def _mathml(formula: str, display: str = "inline") -> str:
+    return convert(formula.replace("\n", " ").replace(r"^\top", "'"), display=display)
+
+
 def _inline(writer: Any, node: nodes.math) -> None:
-    writer.body.append(convert(node.astext()))
+    writer.body.append(_mathml(node.astext()))
     raise nodes.SkipNode
 
 
 def _block(writer: Any, node: nodes.math_block) -> None:
-    formula = convert(node.astext().replace("\n", " "), display="block")
+    formula = _mathml(node.astext(), "block")
     writer.body.append(f'<div class="math" title="{html.escape(node.astext())}">{formula}</div>\n')
     raise nodes.SkipNode
 

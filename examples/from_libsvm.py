@@ -12,6 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import sklearn.svm
 from sklearn.datasets import load_breast_cancer
@@ -35,6 +36,12 @@ ours = SVC(C=10.0, gamma=0.5, tol=1e-6).fit(rows, labels)
 apart = np.abs(theirs.decision_function(rows) - ours.decision_function(rows)).max()
 print(f"support vectors {theirs.n_support_.sum()} and {ours.n_support_.sum()}")
 print(f"scores differ by at most {apart:.1e}; gap {ours.gap_:.1e}")
+
+_, ax = plt.subplots(figsize=(5.0, 4.4), layout="constrained")
+ax.axline((0.0, 0.0), slope=1.0, color="#a0aec0", lw=1.0)
+ax.scatter(theirs.decision_function(rows), ours.decision_function(rows), c=labels, s=10)
+ax.set(xlabel="score by LIBSVM", ylabel="score by margrave")
+plt.show()
 
 # %%
 # The model file is LIBSVM's own, which svm-predict reads.

@@ -54,6 +54,7 @@ def main():
         ) as cluster,
         Client(cluster) as client,
     ):
+        train(client, X[:500], y[:500])  # workers import what they need
         calm, quiet = train(client, X, y)
         disturbed, loud = train(client, X, y, kill_at=len(quiet) // 2)
     same = np.array_equal(calm.dual_coef_, disturbed.dual_coef_)

@@ -144,6 +144,12 @@ def test_measured_numbers_are_between_marks(page):
     assert not re.findall(r".*\d(?:x\b| ?%| (?:s|ms|seconds|minutes|times)\b).*", text)
 
 
+@pytest.mark.parametrize("page", ["README.md", *DOCS])
+def test_no_line_begins_with_a_number(page):
+    """A comment at the beginning of a line would begin a block of HTML."""
+    assert not re.findall(r"^\s*<!-- =.*", text_of(page), re.MULTILINE)
+
+
 def test_unknown_marks_are_refused():
     assert pages.number("seconds no-such-problem") == pages.MISSING
     with pytest.raises(KeyError):
