@@ -30,7 +30,7 @@ from margrave.engines import resolve_engine
 from margrave.engines.base import Shards
 from margrave.problem import Floats, Problem, Solution
 from margrave.solvers.base import Settings, check_integer
-from margrave.solvers.hull import bounds
+from margrave.solvers.hull import bounds, first_rows
 from margrave.solvers.hull_run import (
     HullRun,
     find_levels,
@@ -101,8 +101,8 @@ class _Run(HullRun):
 
     def solve(self, start: Floats | None) -> Solution:
         """Step on shards until the gap is certified or a budget used up."""
-        weight = self.start_weights() if start is None else np.abs(start)
         settings, problem = self.settings, self.problem
+        weight = np.abs(first_rows(problem) if start is None else start)
         if problem.data.is_linear:
             engine = resolve_engine(settings.engine or "serial", settings.threads)
             parts = split_rows(problem.n_rows, self.solver.partitions or engine.n_workers)
