@@ -84,7 +84,12 @@ class PairSwaps(BaseEstimator):  # type: ignore[misc]
             )
         if starts is None:
             kernels = Kernels(problems[0].data, settings, 1, self.size)
-            starts = [_start(problem, kernels) for problem in problems]
+            try:
+                starts = [_start(problem, kernels) for problem in problems]
+            except KeyboardInterrupt:
+                settings.progress.interrupt()
+                starts = [first_rows(problem) for problem in problems]
+                return descend(problems, settings, starts, core_of, "pairs", self.size)
         blocks = BlockMinimization(
             blocks=self.partitions, partition="random", rounds=0, size=self.size
         )
