@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
+from sklearn.preprocessing import minmax_scale
 
 Matrix = Any  # numpy.ndarray or scipy.sparse.csr_matrix
 Raw = dict[str, Any]  # the arrays of one archive, sparse ones put together
@@ -133,6 +134,7 @@ _STAND_INS = {
     "news20_18k": _StandIn(300, np.int16, tuple(range(1, 21)), is_sparse=True),
     "susy30k": _StandIn(18, np.float32, (-1, 1)),
     "magic04": _StandIn(10, np.float32, (-1, 1)),
+    "skin_nonskin": _StandIn(18, np.int16, (1, 2)),
     "protein": _StandIn(9, np.float32),
     "nycflights13": _StandIn(8, np.int16),
     "flights_3m": _StandIn(7, np.int16),
@@ -209,6 +211,12 @@ def train_part(raw: Raw, rows: int | None, new: int) -> Data:
 def all_rows(raw: Raw, rows: int | None, new: int) -> Data:
     """All rows, shuffled, as stored."""
     return _select(raw["X"], raw["y"], _shuffle(len(raw["y"])), rows, new)
+
+
+def scaled(raw: Raw, rows: int | None, new: int) -> Data:
+    """All rows, shuffled; columns scaled to [0, 1]; the first label against the rest."""
+    found = all_rows({**raw, "X": minmax_scale(raw["X"].astype(np.float64))}, rows, new)
+    return replace(found, y=np.where(found.y == raw["y"].min(), 1, -1))
 
 
 def standardised(raw: Raw, rows: int | None, new: int) -> Data:

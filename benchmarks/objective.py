@@ -5,6 +5,8 @@
 
 with |w|^2 = beta' K beta. A free intercept b makes beta sum to ``total`` (zero but for one class);
 a regularised one adds b^2 to |w|^2. Several classes are a problem per pair, and P and D the sums.
+Machines with nu are points of two hulls: P = U, half the squared distance of theirs, and D = -L, a
+bound from below for the distance of the hulls.
 All in float64 with NumPy, whatever precision the library used.
 """
 
@@ -196,8 +198,9 @@ def objective(model: Any, data: Data, estimator: str, parameters: Parameters) ->
     """P, D, their relative gap, and how far beta is from feasible: the sums of P and D and the
     worst of the others when there are several problems."""
     columns = coefficients(model, len(data.labels))
-    gamma = width(parameters["gamma"], data.X)
-    scores = rbf_scores(data.X, dense(model.support_vectors_), columns, gamma)
+    scores = _scores(model, data, columns, parameters)
+    if estimator == "NuSVC":
+        return _of_hulls(data.y, columns[:, 0], model.support_, scores[:, 0], parameters["nu"])
     intercepts = np.ravel(model.intercept_)
     figures = []
     for number, (rows, y) in enumerate(targets(data)):
@@ -208,6 +211,43 @@ def objective(model: Any, data: Data, estimator: str, parameters: Parameters) ->
             _figures(terms, y, beta[rows], scores[rows, number], float(intercepts[number]))
         )
     return added(figures)
+
+
+def _scores(model: Any, data: Data, columns: np.ndarray, parameters: Parameters) -> np.ndarray:
+    points = dense(model.support_vectors_)
+    if "gamma" in parameters:
+        return rbf_scores(data.X, points, columns, width(parameters["gamma"], data.X))
+    found: np.ndarray = dense(data.X) @ (points.T @ columns)
+    return found
+
+
+def _of_hulls(
+    y: np.ndarray, coefficients: np.ndarray, support: np.ndarray, scores: np.ndarray, nu: float
+) -> dict[str, float]:
+    """Bounds on half the squared distance of two hulls, from a machine with nu.
+
+    Its coefficients sum to the same in both classes. Divided by that they are a point of the hulls,
+    in which no row has more than 2 / (n nu) of the weight.
+    """
+    weight, cap = np.zeros(len(y)), 2.0 / (nu * len(y))
+    weight[support] = np.abs(coefficients)
+    sums = {sign: float(weight[np.sign(y) == sign].sum()) for sign in (1, -1)}
+    signed = np.where(y > 0, weight / sums[1], -weight / sums[-1])
+    scores = scores / (0.5 * (sums[1] + sums[-1]))
+    upper, margin = 0.5 * float(signed @ scores), 0.0
+    for sign in (1, -1):  # the lowest rows in full, the last of them in part
+        lowest = np.sort(sign * scores[np.sign(y) == sign])
+        margin += float(
+            lowest @ np.diff(np.minimum(cap * np.arange(1, len(lowest) + 1), 1.0), prepend=0.0)
+        )
+    lower = margin**2 / (4.0 * upper) if margin > 0.0 else 0.0
+    return {
+        "primal": upper,
+        "dual": -lower,
+        "gap": (upper - lower) / max(upper, TINY),
+        "above_C": max(0.0, float(np.abs(signed).max()) / cap - 1.0),
+        "imbalance": abs(sums[1] - sums[-1]) / (sums[1] + sums[-1]),
+    }
 
 
 def _figures(

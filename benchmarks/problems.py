@@ -41,6 +41,18 @@ _shuttle = Problem(
     libraries=("margrave", "sklearn"),  # scikit-learn-intelex has no such machine
 )
 
+# nu = 2 alpha (rows of the smaller class) / (all rows), alpha = 0.85
+_nu = Problem(
+    name="nu-ijcnn1",
+    title="ijcnn1 (NuSVC), 49,990 rows, nu=0.165, gamma=2: fit",
+    dataset="ijcnn1",
+    prepare=data.train_part,
+    estimator="NuSVC",
+    parameters={"nu": 2 * 0.85 * 4_853 / 49_990, "gamma": 2.0},
+    repeats={"margrave": 5, "sklearn": 2, "intelex": 3},
+    goals={"sklearn": 10, "intelex": 2.5},
+)
+
 KERNEL_PROBLEMS: tuple[Problem, ...] = (
     Problem(
         name="ijcnn1",
@@ -107,6 +119,28 @@ KERNEL_PROBLEMS: tuple[Problem, ...] = (
         title="kddcup99 (one class), 50,000 rows, nu=0.05: fit",
         dataset="kddcup99_10pct",
         rows=50_000,
+    ),
+    _nu,
+    replace(
+        _nu,
+        name="nu-a9a",
+        title="a9a (NuSVC), 32,561 rows, nu=0.409, gamma=0.05: fit",
+        dataset="a9a",
+        parameters={"nu": 2 * 0.85 * 7_841 / 32_561, "gamma": 0.05},
+    ),
+    replace(
+        _nu,
+        name="nu-skin",
+        title="skin_nonskin (NuSVC, linear), 245,057 rows, nu=0.353: fit",
+        dataset="skin_nonskin",
+        prepare=data.scaled,
+        kernel="linear",
+        parameters={"nu": 2 * 0.85 * 50_859 / 245_057},
+        libraries=("margrave", "sklearn"),
+        forms=("float64-dense",),
+        repeats={"margrave": 5, "sklearn": 1},
+        limit=1200.0,
+        goals={"sklearn": 50},
     ),
     Problem(
         name="mnist-10",

@@ -70,7 +70,7 @@ def measure(task: Task) -> dict[str, Any]:
 
 def _checks_of_fit(problem: Problem, model: Any, data: Data, form: str) -> dict[str, Any]:
     checks: dict[str, Any] = {}
-    if problem.kernel == "linear":
+    if problem.kernel == "linear" and problem.estimator != "NuSVC":
         checks |= linear_objective(model, data, problem.estimator, problem.parameters)
     elif hasattr(model, "dual_coef_"):  # else it is another kind of model, without this objective
         checks |= objective(model, data, problem.estimator, problem.parameters)

@@ -13,7 +13,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_iris, make_moons
 
-from margrave import SVC, SVR, KernelLogisticRegression, ODMClassifier
+from margrave import SVC, SVR, KernelLogisticRegression, NuSVC, ODMClassifier
 from margrave.engines import ENGINES, Serial
 from margrave.rows import LocalPiece, RemoteRows
 from margrave.solvers import (
@@ -21,7 +21,10 @@ from margrave.solvers import (
     Cascade,
     DistributionPreserving,
     DivideAndConquer,
+    FrankWolfe,
     MergeTree,
+    PairSwaps,
+    Saddle,
     VarianceReduced,
 )
 
@@ -39,6 +42,9 @@ MACHINES = [
     (ODMClassifier(lam=10.0, gamma=1.0, solver=MergeTree(levels=1, partition="random")), LABELS),
     (SVR(C=2.0, gamma=1.0, solver=BlockMinimization(blocks=3)), NUMBERS),
     (KernelLogisticRegression(gamma=1.0, solver=BlockMinimization(blocks=2)), LABELS),
+    (NuSVC(nu=0.3, gamma=1.0, solver=PairSwaps(partitions=3, size=64)), LABELS),
+    (NuSVC(nu=0.6, kernel="linear", solver=FrankWolfe(partitions=3)), LABELS),
+    (NuSVC(nu=0.6, kernel="linear", tol=0.1, solver=Saddle(partitions=3)), LABELS),
     (
         ODMClassifier(
             lam=10.0, kernel="linear", solver=VarianceReduced(partitions=3), intercept=None
@@ -46,6 +52,7 @@ MACHINES = [
         LABELS,
     ),
 ]
+WALKS_ALIKE = (BlockMinimization, VarianceReduced, PairSwaps, FrankWolfe, Saddle)
 each_machine = pytest.mark.parametrize(
     ("machine", "y"), MACHINES, ids=lambda v: str(v.solver) if hasattr(v, "solver") else ""
 )
@@ -64,7 +71,7 @@ def fitted(machine, y, engine, **more):
 def test_every_engine_gives_the_same_model(name, machine, y, engine_of):
     engine = engine_of(name)
     expected, found = fitted(machine, y, "serial"), fitted(machine, y, engine)
-    same = isinstance(machine.solver, (BlockMinimization, VarianceReduced))
+    same = isinstance(machine.solver, WALKS_ALIKE)
     if same or found.certificate_ == "blocks" or not engine_is_remote(engine):
         np.testing.assert_array_equal(found.dual_coef_, expected.dual_coef_)
         np.testing.assert_array_equal(found.support_, expected.support_)

@@ -24,6 +24,8 @@ ROWS = {"iris": [0, 75, 149], "bc": [0, 284, 568], "moons": [0, 199, 399]}
 SOLVERS = [
     (PairSwaps(), True),
     (PairSwaps(size=16), True),
+    (PairSwaps(partitions=3), True),
+    (PairSwaps(size=8, partitions=2), True),
     (WorkingSet(), True),
     (FrankWolfe(), True),
     (FrankWolfe(steps="plain"), True),
@@ -304,6 +306,7 @@ def test_the_published_form_stops_too_early_and_is_found_out():
 
 DISTRIBUTED = [
     FrankWolfe,
+    lambda **k: FrankWolfe(steps="plain", **k),
     Saddle,
     lambda **k: Saddle(size=2, **k),
     lambda **k: Saddle(rotate=True, **k),
@@ -356,6 +359,34 @@ def test_one_exchange_per_round_of_the_hard_margin():
     per_round = (8 + 2 + 2 + 2) + 2 * (4 + 3 * 8)
     certificate = 2 + 8 + 2 * (8 + 1 + 6 + 4 + 1)  # settle; z; for z and w: aim, ends, levels, sum
     assert b["numbers"] - a["numbers"] == rounds * per_round + certificate
+
+
+@pytest.mark.parametrize(("steps", "rows"), [("plain", 2), ("pairwise", 4)])
+def test_one_exchange_per_round_of_gilbert(steps, rows):
+    """Numbers per round and block: z and the step; some rows with score and weight."""
+    X, y = blobs(n=70, d=8, apart=1.5, seed=3)
+    solver = FrankWolfe(steps=steps, partitions=5)
+    model = fit(HardMarginSVC(kernel="linear", solver=solver, tol=1e-12, max_iter=20), X, y)
+    a, b = model.history_[-3:-1]
+    assert b["round"] - a["round"] == 1
+    most = 5 * ((8 + 2 + rows) + rows * (8 + 2))
+    assert 0 < b["numbers"] - a["numbers"] <= most
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf", "precomputed"])
+@pytest.mark.parametrize("engine", ["threads", "dask"])
+def test_auto_among_workers(engine, kernel, engine_of):
+    """Workers elsewhere get the working set: the same optimum, three classes, weights of rows."""
+    X, y = load("iris")
+    X, y = X[::2], y[::2]
+    rows = X @ X.T if kernel == "precomputed" else X
+    weight = np.random.default_rng(0).integers(1, 4, len(y))
+    given = {"nu": 0.2, "kernel": kernel, "tol": 1e-6}
+    here = NuSVC(**given).fit(rows, y, sample_weight=weight)
+    there = NuSVC(**given, engine=engine_of(engine)).fit(rows, y, sample_weight=weight)
+    assert there.solver_ == "pairs" and there.converged_
+    np.testing.assert_allclose(there.objectives_, here.objectives_, rtol=2e-6)
+    assert there.certify(rows, y, weight) <= 1e-6
 
 
 # --- refusals ------------------------------------------------------------------------------------

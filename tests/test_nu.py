@@ -74,6 +74,21 @@ def test_three_classes(shape):
     np.testing.assert_array_equal(again.decision_function(X), ours.decision_function(X))
 
 
+@pytest.mark.parametrize("break_ties", [True, False])
+def test_break_ties(break_ties):
+    """Three classes that meet: some rows get one vote for each."""
+    rng = np.random.default_rng(2)
+    y = rng.integers(0, 3, 90)
+    X = rng.normal(size=(90, 2)) + np.array([[0.0, 1.0], [1.0, -0.5], [-1.0, -0.5]])[y]
+    grid = rng.uniform(-3.0, 3.0, (2000, 2))
+    given = {"nu": 0.5, "gamma": 1.0, "break_ties": break_ties}
+    ours = NuSVC(**given, tol=1e-9).fit(X, y)
+    theirs = LibsvmNuSVC(**given, tol=1e-10).fit(X, y)
+    np.testing.assert_array_equal(ours.predict(grid), theirs.predict(grid))
+    largest = np.argmax(ours.decision_function(grid), axis=1)
+    assert (ours.predict(grid) == largest).all() == break_ties
+
+
 @pytest.mark.parametrize("estimator", [NuSVC(0.3, tol=1e-10), NuSVR(0.3, tol=1e-10)], ids=str)
 def test_weights_are_repeated_rows(estimator):
     X, y = load("moons200")

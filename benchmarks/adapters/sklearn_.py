@@ -1,5 +1,5 @@
 """scikit-learn's machines: LIBSVM with a kernel cache of 4 GB; for the linear kernel LIBLINEAR
-(LinearSVC, LinearSVR) and LogisticRegression."""
+(LinearSVC, LinearSVR) and LogisticRegression, where there is such a machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LINEAR = {
 
 
 def make(estimator: str, parameters: Mapping[str, Any]) -> Any:
-    if parameters["kernel"] != "linear":
+    if parameters["kernel"] != "linear" or estimator == "NuSVC":
         return getattr(svm, estimator)(cache_size=4000, **parameters)
     if estimator not in _LINEAR:
         raise ValueError(f"scikit-learn has no linear {estimator}")

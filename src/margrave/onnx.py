@@ -147,7 +147,7 @@ def _best(graph: _Graph, model: Any, scores: str) -> str:
         positive = graph(comparison, scores, np.float64(0.0))
         return graph("Squeeze", graph("Cast", positive, to=TensorProto.INT64), np.array([1]))
     if model._scheme == "ovo":
-        if model.break_ties:
+        if model._breaks_ties:
             scores = _decisions(graph, model, scores)
         else:
             scores = _votes(graph, scores, k, "Greater")

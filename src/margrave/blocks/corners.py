@@ -13,6 +13,8 @@ from margrave.problem import Problem
 GRID = 128  # levels that are tried at a time
 PLAIN = -1  # a step of both classes from where they are; 0 or 1: of that class from its away corner
 
+Move = tuple[int, float]  # kind and length of a step
+Tip = tuple[float, float, Floats | None]  # score, weight and vector of a row, if there is one
 Pairs = list[Floats]  # scores and caps, one array of two columns for each list
 
 
@@ -60,30 +62,38 @@ class CornerBlock:
     Every row's weight counts with the sign of its class: z = sum_i y_i x_i x_i over all blocks. The
     lists are, for each class, all rows by y z'x from below (whose lowest weights are the corner
     towards which to go), and the rows with 0 < x_i < cap_i from above (the corner of the smallest
-    face around x from which to go away).
+    face around x from which to go away). Without caps a corner is a single row: `tips` has them at
+    once. With caps `aim` begins the search for levels, and `corner` ends it.
 
     Parameters
     ----------
     X : ndarray or CSR of shape (rows, d)
     y, cap, weight : float64 arrays
+    pairwise : bool
+        Whether corners to go away from are asked for.
 
     Examples
     --------
     >>> block = CornerBlock(
     ...     X=np.array([[1.0], [3.0], [-1.0]]), y=np.array([1.0, 1.0, -1.0]),
-    ...     cap=np.full(3, 2.0), weight=np.array([0.5, 0.5, 1.0]),
+    ...     cap=np.full(3, 2.0), weight=np.array([0.5, 0.5, 1.0]), pairwise=True,
     ... )
     >>> block.point().tolist()  # (1 + 3) / 2 - (-1)
     [3.0]
+    >>> tips = block.tips(np.array([3.0]), None, None)
+    >>> [(score, weight, row.tolist()) for score, weight, row in tips]
+    [(3.0, 0.5, [1.0]), (3.0, 1.0, [1.0]), (-9.0, 0.5, [3.0]), (-3.0, 1.0, [1.0])]
     >>> ends, full = block.aim(np.array([3.0]), None)
     >>> ends[:2].tolist()  # lowest, highest score, and caps, of both classes
     [[3.0, 9.0, 2.0], [3.0, 3.0, 2.0]]
     """
 
-    def __init__(self, X: Any, y: Floats, cap: Floats, weight: Floats) -> None:
+    def __init__(self, X: Any, y: Floats, cap: Floats, weight: Floats, pairwise: bool) -> None:
         self.X, self.y, self.cap, self.weight = X, y, cap, weight
+        self.pairwise = pairwise
         self.sides = [y > 0, y < 0]
-        self.towards = self.away = np.zeros(len(y))
+        self.towards, self.away = np.zeros(len(y)), np.zeros(len(y))
+        self.rows_told: list[int] = []
 
     # --- vectors: what a subclass for other kernels replaces ----------------------------------
 
@@ -102,8 +112,49 @@ class CornerBlock:
         """Return this block's part of z, from its weights."""
         return self._combination(self.y * self.weight, "point")
 
-    def aim(self, z: Floats, move: tuple[int, float] | None) -> tuple[Floats, Floats]:
+    def tips(self, z: Floats, move: Move | None, own: list[bool] | None) -> list[Tip]:
+        """Make the last step and look along z: the first row of each list, of rows without caps.
+
+        A step is towards the rows that were told the last time, where they were the first of all
+        blocks': `own` says which. A row comes with its score and its weight.
+        """
+        if move is not None and own is not None:
+            self.towards[:], self.away[:] = 0.0, 0.0
+            for number, (row, is_first) in enumerate(zip(self.rows_told, own, strict=True)):
+                if is_first:
+                    (self.towards if number < 2 else self.away)[row] = 1.0
+        self._follow(z, move)
+        lists = [(self.s, np.flatnonzero(side), "towards") for side in self.sides]
+        if self.pairwise:
+            used = self.weight > 0.0
+            lists += [(-self.s, np.flatnonzero(side & used), "away") for side in self.sides]
+        self.rows_told = []
+        told: list[Tip] = []
+        for number, (s, rows, name) in enumerate(lists):
+            row = int(rows[np.argmin(s[rows])]) if len(rows) else -1
+            self.rows_told.append(row)
+            if row < 0:
+                told.append((np.inf, 0.0, None))
+                continue
+            alone = np.zeros(len(self.y))
+            alone[row] = self.y[row]
+            vector = self._combination(alone, f"{name} {number % 2}")
+            told.append((float(s[row]), float(self.weight[row]), vector))
+        return told
+
+    def aim(self, z: Floats, move: Move | None) -> tuple[Floats, Floats]:
         """Make the last step, and look along z: the ends of the lists, and what is at its cap."""
+        self._follow(z, move)
+        full = self.weight >= self.cap
+        self.free = (self.weight > 0.0) & ~full
+        lists = [(self.s[side], self.cap[side]) for side in self.sides]
+        if self.pairwise:
+            free = [side & self.free for side in self.sides]
+            lists += [(-self.s[side], self.cap[side]) for side in free]
+        self.lists = Lists(lists)
+        return self.lists.ends(), np.array([self.cap[side & full].sum() for side in self.sides])
+
+    def _follow(self, z: Floats, move: Move | None) -> None:
         if move is not None:
             kind, step = move
             if kind == PLAIN:
@@ -115,12 +166,6 @@ class CornerBlock:
             # what a step has brought to an end is there
             self.weight[self.weight <= 1e-15] = 0.0
         self.s = self.y * self._products(z)
-        full = self.weight >= self.cap
-        self.free = (self.weight > 0.0) & ~full
-        lists = [(self.s[side], self.cap[side]) for side in self.sides]
-        lists += [(-self.s[side & self.free], self.cap[side & self.free]) for side in self.sides]
-        self.lists = Lists(lists)
-        return self.lists.ends(), np.array([self.cap[side & full].sum() for side in self.sides])
 
     def below(self, grid: Floats) -> Floats:
         """See `Lists`."""
@@ -130,28 +175,35 @@ class CornerBlock:
         """See `Lists`."""
         return self.lists.between(low, high)
 
-    def corner(self, level: Floats, share: Floats) -> tuple[Floats, ...]:
-        """Return this block's part of the corners: towards, of either class, and away likewise."""
-        self.towards, self.away = np.zeros(len(self.y)), np.zeros(len(self.y))
+    def corner(self, level: Floats, share: Floats) -> tuple[list[Floats], Floats]:
+        """Return this block's part of the corners, and the largest steps between them.
+
+        The corners are those towards which to go, of either class, and those to go away from.
+        """
+        self.towards[:], self.away[:] = 0.0, 0.0
         full = self.weight >= self.cap
-        for side, up, down in zip(self.sides, (0, 1), (2, 3), strict=True):
-            self.towards[side] = self._filled(self.s[side], self.cap[side], level[up], share[up])
-            free = side & self.free
-            self.away[free] = self._filled(-self.s[free], self.cap[free], level[down], share[down])
-            self.away[side & full] = self.cap[side & full]
-        return tuple(
+        for number, side in enumerate(self.sides):
+            ends = level[number], share[number]
+            self.towards[side] = self._filled(self.s[side], self.cap[side], *ends)
+            if self.pairwise:
+                free, ends = side & self.free, (level[number + 2], share[number + 2])
+                self.away[free] = self._filled(-self.s[free], self.cap[free], *ends)
+                self.away[side & full] = self.cap[side & full]
+        corners = [("towards", self.towards)] + [("away", self.away)] * self.pairwise
+        vectors = [
             self._combination(np.where(side, self.y * corner, 0.0), f"{name} {number}")
-            for name, corner in (("towards", self.towards), ("away", self.away))
+            for name, corner in corners
             for number, side in enumerate(self.sides)
-        )
+        ]
+        return vectors, self._room()
 
     @staticmethod
     def _filled(s: Floats, cap: Floats, level: float, share: float) -> Floats:
         filled: Floats = np.where(s < level, cap, np.where(s == level, share * cap, 0.0))
         return filled
 
-    def room(self) -> Floats:
-        """Return the largest step of each class from the one corner to the other."""
+    def _room(self) -> Floats:
+        """The largest step of each class from the one corner to the other."""
         found = np.ones(2)
         for number, side in enumerate(self.sides):
             change = np.where(side, self.towards - self.away, 0.0)
@@ -176,11 +228,14 @@ class KernelCornerBlock(CornerBlock):
     ----------
     problem : Problem
     weight : float64 array
+    pairwise : bool
     threads, memory : int
     """
 
-    def __init__(self, problem: Problem, weight: Floats, threads: int, memory: int) -> None:
-        super().__init__(None, problem.y, problem.C, weight)
+    def __init__(
+        self, problem: Problem, weight: Floats, pairwise: bool, threads: int, memory: int
+    ) -> None:
+        super().__init__(None, problem.y, problem.C, weight, pairwise)
         self.rows = problem.data.kernel_rows("float64", memory, 1 << 25, threads, cache=False)
         self.at = problem.data_rows
         self.last: dict[str, NDArray[np.float64]] = {}

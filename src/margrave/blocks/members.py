@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from margrave import _core
-from margrave.blocks.point import Change, Point, Rows, Share, stack
+from margrave.blocks.point import Change, Point, Rows, Share, row_biases, sides_of, stack
 from margrave.kernels import core_rows
 from margrave.problem import Floats
 
@@ -20,7 +20,7 @@ _NEARLY_ALL = 0.8  # share of rows from which on leaving out the rest does not p
 
 @dataclass(frozen=True)
 class Candidates:
-    """What a block offers for the next working set.
+    """What a block offers for the next working set, of hulls on one side of two.
 
     ``top`` and ``bottom`` are the extremes of the rates -f - h' over all its rows. The rows that
     would rise, with their rates, largest first; those that would fall, smallest first. Without a
@@ -70,22 +70,22 @@ class Members(Point):
         leave: int,
         fresh: Fresh | None,
         values: Floats | None,
-        bias: float,
+        bias: Floats,
         count: int,
         negligible: float,
         precision: str,
-    ) -> tuple[Floats, Floats, Candidates, Floats]:
+    ) -> tuple[Floats, Floats, list[Candidates], Floats]:
         """One round: members join and move; what the block then has to say.
 
         The first members `leave`, `fresh` ones follow the others, and all take the new `values`
-        (None: the set is empty or stays where it is). Returns the figures at the bias, `count`
-        candidates per side, and the scores of the members from this block.
+        (None: the set is empty or stays where it is). Returns the figures at the bias, candidates
+        (`count` that rise, as many that fall), and the scores of the members from this block.
         """
         if fresh is not None:
             self._join(leave, fresh)
         if values is not None:
             self._move(p, values, precision)
-        gaps, figures = self.figures(p, np.array([bias]))
+        gaps, figures = self.figures(p, bias[None])
         mine = self.place[self.owner == self.number]
         scores = self.shares[p].scores[mine]
         return gaps, figures, self._candidates(p, count, bias, negligible), scores
@@ -103,7 +103,7 @@ class Members(Point):
         """Begin with an empty working set."""
         self._disband()
 
-    def narrow(self, p: int, bias: float, spare: int) -> tuple[int, float]:
+    def narrow(self, p: int, bias: Floats, spare: int) -> tuple[int, float]:
         """Leave out rows that are content and far from leaving it.
 
         All that are not content stay, a seventh more of those that nearly are not, and `spare`.
@@ -113,15 +113,16 @@ class Members(Point):
         if problem is None:
             return 0, 0.0
         up, low = self._rates(p)
-        discontent = np.maximum(up - bias, bias - low)
+        own = row_biases(problem.y, bias)
+        discontent = np.maximum(up - own, own - low)
         wanted = int(_MARGIN * np.count_nonzero(discontent > 0.0)) + spare
         active = None
         if wanted < _NEARLY_ALL * len(discontent):
             mine = self.place[self.owner == self.number]
             active = np.union1d(np.argpartition(-discontent, wanted)[:wanted], mine)
-        before = self.figures(p, np.array([bias]))[0][0]
+        before = self.figures(p, bias[None])[0].sum()
         self.shares[p] = replace(share, active=active)
-        left_out = before - self.figures(p, np.array([bias]))[0][0]
+        left_out = before - self.figures(p, bias[None])[0].sum()
         return len(discontent) if active is None else len(active), float(left_out)
 
     def widen(self, p: int) -> None:
@@ -182,11 +183,11 @@ class Members(Point):
         scores[others] += self._sums(log.p, points, change, log.precision, others)
         self.shares[log.p] = replace(share, scores=scores)
 
-    def _candidates(self, p: int, count: int, bias: float, negligible: float) -> Candidates:
+    def _candidates(self, p: int, count: int, bias: Floats, negligible: float) -> list[Candidates]:
         problem, share = self.problems[p], self.shares[p]
         nothing, none = np.empty(0), np.empty(0, dtype=np.int64)
         if problem is None:
-            return Candidates(-np.inf, np.inf, nothing, none, nothing, none)
+            return [Candidates(-np.inf, np.inf, nothing, none, nothing, none)] * len(bias)
         up, low = self._rates(p)
         loss = self._loss(problem)
         content = np.zeros(len(up), dtype=bool)
@@ -194,19 +195,26 @@ class Members(Point):
             content[:] = True
             content[share.active] = False
         if not loss.quadratic:  # a violation of any size may be worth nothing
-            gaps = loss.gap(problem.y, problem.C, share.beta, share.scores + bias)
-            content |= gaps <= negligible
+            at = share.scores + row_biases(problem.y, bias)
+            content |= loss.gap(problem.y, problem.C, share.beta, at) <= negligible
         up[content], low[content] = -np.inf, np.inf
-        top, bottom = float(up.max()), float(low.min())
+        sides = sides_of(problem.y, bias)
+        ends = [
+            (np.max(up[side], initial=-np.inf), np.min(low[side], initial=np.inf)) for side in sides
+        ]
         inside = self.place[self.owner == self.number]
         up[inside], low[inside] = -np.inf, np.inf
-        if problem.intercept == "free":
-            rising, falling = _most(up, count), _most(-low, count)
-            return Candidates(top, bottom, up[rising], rising, low[falling], falling)
-        worst = np.maximum(up, -low)
-        worst[worst <= 0.0] = -np.inf
-        rising = _most(worst, count)
-        return Candidates(top, bottom, worst[rising], rising, nothing, none)
+        if problem.intercept != "free":
+            worst = np.maximum(up, -low)
+            worst[worst <= 0.0] = -np.inf
+            rising = _most(worst, count)
+            return [Candidates(*ends[0], worst[rising], rising, nothing, none)]
+        found = []
+        for side, end in zip(sides, ends, strict=True):
+            rows = np.arange(len(up))[side]
+            rising, falling = rows[_most(up[side], count)], rows[_most(-low[side], count)]
+            found.append(Candidates(*end, up[rising], rising, low[falling], falling))
+        return found
 
     def _rates(self, p: int) -> tuple[Floats, Floats]:
         """Rates -f - h' to the right and to the left."""

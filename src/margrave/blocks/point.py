@@ -110,11 +110,11 @@ class Point:
         scores = self._sums(p, points, coef, precision, slice(None))
         self.shares[p] = Share(self.shares[p].beta, scores)
 
-    def certify(self, p: int, points: Any, coef: Floats, bias: float) -> None:
+    def certify(self, p: int, points: Any, coef: Floats, bias: Floats) -> None:
         """Compute in double precision the scores that can matter, from all variables there are.
 
         First those of rows with a variable or a loss, then of those that the error seen so far
-        could give a loss.
+        could give a loss. Hulls have one bias for each sign of y.
         """
         share, problem = self.shares[p], self.problems[p]
         if problem is None:
@@ -122,7 +122,7 @@ class Point:
         y, C, value = problem.y, problem.C, self._loss(problem).value
         scores, drift, fresh = share.scores.copy(), 0.0, np.zeros(len(y), dtype=bool)
         for _ in range(2):
-            f, far = scores + bias, _SAFETY * drift
+            f, far = scores + row_biases(problem.y, bias), _SAFETY * drift
             pays = (value(y, C, f - far) > 0.0) | (value(y, C, f + far) > 0.0)
             needed = np.flatnonzero(((share.beta != 0.0) | pays) & ~fresh)
             exact = self._sums(p, points, coef, "float64", needed)
@@ -131,28 +131,34 @@ class Point:
         self.shares[p] = replace(share, scores=scores, own=None)
 
     def figures(self, p: int, biases: Floats) -> tuple[Floats, Floats]:
-        """Sums of gap terms, one per bias; share of the dual, number of variables, kernel values.
+        """Sums of gap terms; share of the dual, number of variables, kernel values.
 
+        The sums are one per bias, which are rows of `biases`, and of hulls one for each sign of y.
         Rows that are not active have no part in the gap.
         """
         problem, share = self.problems[p], self.shares[p]
         if problem is None:
-            return np.zeros(len(biases)), np.zeros(3)
+            return np.zeros(biases.shape), np.zeros(3)
         loss, y, C = self._loss(problem), problem.y, problem.C
         rows = slice(None) if share.active is None else share.active
-        some = y[rows], C[rows], share.beta[rows]
-        gaps = [float(loss.gap(*some, share.scores[rows] + b).sum()) for b in biases]
+        some, scores = (y[rows], C[rows], share.beta[rows]), share.scores[rows]
+        gaps = [
+            _sums_of_sides(y[rows], loss.gap(*some, scores + row_biases(y[rows], b)), b)
+            for b in biases
+        ]
         dual = 0.5 * dot(share.beta, share.scores)
         dual += float(loss.conjugate(y, C, share.beta).sum())
         return np.array(gaps), np.array([dual, np.count_nonzero(share.beta), self.kernel_values])
 
     def slopes(self, p: int, biases: Floats) -> Floats:
-        """Derivatives of the sum of losses with respect to the bias."""
+        """Derivatives of the sum of losses with respect to the biases, laid out as in `figures`."""
         problem, f = self.problems[p], self.shares[p].scores
         if problem is None:
-            return np.zeros(len(biases))
-        slope = self._loss(problem).slope
-        return np.array([float(slope(problem.y, problem.C, f + b).sum()) for b in biases])
+            return np.zeros(biases.shape)
+        y, slope = problem.y, self._loss(problem).slope
+        return np.array(
+            [_sums_of_sides(y, slope(y, problem.C, f + row_biases(y, b)), b) for b in biases]
+        )
 
     # --- kernel values ---------------------------------------------------------------------
 
@@ -196,6 +202,20 @@ class Point:
 def _zero(problem: Problem | None) -> Share:
     nothing = np.zeros(0 if problem is None else problem.n_rows)
     return Share(nothing, nothing, nothing)
+
+
+def sides_of(y: Floats, bias: Floats) -> list[Any]:
+    """Rows that a bias is for: all, or those of one sign of y."""
+    return [slice(None)] if len(bias) == 1 else [y > 0, y < 0]
+
+
+def row_biases(y: Floats, bias: Floats) -> Floats:
+    """The bias of every row."""
+    return bias if len(bias) == 1 else np.where(y > 0, bias[0], bias[1])
+
+
+def _sums_of_sides(y: Floats, values: Floats, bias: Floats) -> list[float]:
+    return [float(values[side].sum()) for side in sides_of(y, bias)]
 
 
 def dot(a: Floats, b: Floats) -> float:

@@ -274,10 +274,14 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
 
     # --- prediction ------------------------------------------------------------------------
 
+    @property
+    def _breaks_ties(self) -> bool:
+        return bool(self.break_ties)
+
     def _check_shape(self) -> None:
         if self.decision_function_shape != "ovo":
             return
-        if self.break_ties:
+        if self._breaks_ties:
             raise ValueError("break_ties=True needs decision_function_shape='ovr', got 'ovo'")
         if self.multi_class != "ovo":
             raise ValueError(
@@ -353,7 +357,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
         """
         self._check_shape()
         X = self._check_rows(X, reset=False)
-        if self._scheme == "ovo" and self.break_ties and self._tie_order is None:
+        if self._scheme == "ovo" and self._breaks_ties and self._tie_order is None:
             return self.classes_[np.argmax(self.decision_function(X), axis=1)]
         decisions = self._decisions(X)
         if self._scheme == "binary":

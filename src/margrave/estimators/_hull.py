@@ -49,11 +49,12 @@ class HullClassifier(KernelClassifier):
     multi_class = "ovo"
     intercept = "free"
     class_weight = None
+    break_ties = True
 
     @property
-    def break_ties(self) -> bool:  # type: ignore[override]
-        """Whether votes that tie are decided by the confidences: always, where these are told."""
-        return bool(self.decision_function_shape == "ovr")
+    def _breaks_ties(self) -> bool:
+        """Breaking ties is the default here, and means nothing where no confidences are told."""
+        return bool(self.break_ties) and self.decision_function_shape == "ovr"
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

@@ -41,6 +41,9 @@ class NuSVC(HullClassifier):
     decision_function_shape : {"ovr", "ovo"}, default="ovr"
         Shape of `decision_function` for more than two classes: one column per class (votes plus
         confidences), or one per pair of classes.
+    break_ties : bool, default=True
+        Break ties between votes by the confidences, so that `predict` is the largest decision;
+        False takes the first class, as scikit-learn does by default. Needs "ovr" for the shape.
     solver : str or solver object, default="auto"
         How to solve: "auto" and "pairs" (any kernel), "gilbert" (Frank-Wolfe; any kernel, best
         where many rows are at their caps), "saddle" (linear kernel), "exact", or an object from
@@ -84,6 +87,7 @@ class NuSVC(HullClassifier):
         **HullClassifier._parameter_constraints,
         "nu": [Interval(Real, 0.0, 1.0, closed="right")],
         "decision_function_shape": [StrOptions({"ovr", "ovo"})],
+        "break_ties": ["boolean"],
     }
 
     @refuses(
@@ -91,7 +95,6 @@ class NuSVC(HullClassifier):
         shrinking="none is needed, rows are handled automatically",
         probability="wrap the estimator in sklearn.calibration.CalibratedClassifierCV",
         class_weight="use sample_weight",
-        break_ties="ties between votes are always broken by the confidences",
     )
     def __init__(
         self,
@@ -102,6 +105,7 @@ class NuSVC(HullClassifier):
         degree: int = 3,
         coef0: float = 0.0,
         decision_function_shape: str = "ovr",
+        break_ties: bool = True,
         solver: Any = "auto",
         engine: Any = None,
         tol: float = 1e-3,
@@ -120,6 +124,7 @@ class NuSVC(HullClassifier):
         self.degree = degree
         self.coef0 = coef0
         self.decision_function_shape = decision_function_shape
+        self.break_ties = break_ties
         self.solver = solver
         self.engine = engine
         self.tol = tol

@@ -36,6 +36,7 @@ from margrave.solvers.checkpoint import Checkpoint, fingerprint
 from margrave.solvers.cluster import Cluster
 from margrave.solvers.descent import Core, Kernels, descend
 from margrave.solvers.distributed import DistributedSet
+from margrave.solvers.hull import HullCore
 from margrave.solvers.parts import SHIFT_INVARIANT, Division, Effort
 
 _FOR_EVER = 1e9  # seconds
@@ -64,6 +65,8 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
         Relative duality gap to which blocks are solved.
     finish : {"working_set", None}
         What comes after the rounds. None needs an intercept that is not free.
+    size : int, optional
+        Variables per round of that working set; by default up to 2048.
     checkpoint : str or path, optional
         Folder (or an address that fsspec knows) for checkpoints. A run that finds one of its own
         there goes on from it; it is removed when the fit is complete.
@@ -86,6 +89,7 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
         rounds: int | None = None,
         inner_tol: float = 1e-2,
         finish: str | None = "working_set",
+        size: int | None = None,
         checkpoint: Any = None,
     ) -> None:
         self.blocks = blocks
@@ -93,6 +97,7 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
         self.rounds = rounds
         self.inner_tol = inner_tol
         self.finish = finish
+        self.size = size
         self.checkpoint = checkpoint
 
     def solve(
@@ -145,6 +150,7 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
         refuse_unless("pbm", problems)
         check_integer("blocks", self.blocks, 1)
         check_integer("rounds", self.rounds, 0)
+        check_integer("size", self.size, 2)
         if not isinstance(self.inner_tol, Real) or not self.inner_tol > 0.0:
             raise ValueError(f"inner_tol must be a positive number, got {self.inner_tol!r}")
         if self.finish not in FINISHES:
@@ -295,8 +301,10 @@ class _Run:
 
     def _measured(self, p: int) -> tuple[float, float, int]:
         """Sum of gap terms, dual value and support of one problem."""
-        gaps, (dual, support, self.kernel_values) = self.cluster.reduce("figures", p, np.zeros(1))
-        return float(gaps[0]), float(dual), int(support)
+        gaps, (dual, support, self.kernel_values) = self.cluster.reduce(
+            "figures", p, np.zeros((1, 1))
+        )
+        return float(gaps[0, 0]), float(dual), int(support)
 
     def _gap(self) -> float:
         """Worst relative gap of the problems; of those whose intercept the blocks have."""
@@ -345,7 +353,7 @@ class _Run:
         solutions = []
         for p, problem in enumerate(self.problems):
             where = f"problem {p + 1} of {len(self.problems)}" if len(self.problems) > 1 else ""
-            arguments = (None, self._core, "pbm")
+            arguments = (None, self._core, "pbm", self.solver.size)
             if p < finished:
                 left = settings.progress.time_left()
                 with Progress(settings.tol, max_iter=0, time_limit=left) as alone:
@@ -371,7 +379,7 @@ class _Run:
             core.restore(self.kept)
             self.kept = {}
         core.is_broken = self.is_torn
-        return core
+        return HullCore(core, problem) if problem.is_hull else core
 
 
 def _blocks(n_rows: int, workers: int) -> int:

@@ -20,10 +20,12 @@ from numpy.typing import NDArray
 
 from margrave import _core
 from margrave.blocks import Candidates, Fresh
-from margrave.blocks.point import stack
+from margrave.blocks.point import row_biases, stack
 from margrave.engines import ShardLost
 from margrave.problem import Data, Floats, Problem
+from margrave.solvers.biases import enclose_biases
 from margrave.solvers.cluster import Cluster
+from margrave.solvers.membership import Members, worst_pairs, worst_rows
 
 Record = dict[str, Any]
 Rows = NDArray[np.int64]
@@ -37,34 +39,8 @@ _SPARE_ROWS = 1000
 _ROUGH_GAP, _ROUGH_ROUNDS = 0.1, 30
 _LAST_ROUNDS = 10
 _BETWEEN_CHECKPOINTS = 40  # rounds: a count, so that a run is the same however long they take
-_TRIALS = 16  # biases per call
 _ROUGHLY, _EXACTLY = 1e-7, 1e-12  # widths of the interval that holds the best bias
 _FLOOR = 1e-6
-
-
-class Members:
-    """The working set: rows and all that is known of them, the oldest first."""
-
-    def __init__(self) -> None:
-        self.points: Any = None
-        self.y = self.C = self.beta = self.scores = np.empty(0)
-        self.owner, self.place = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64)
-
-    def __len__(self) -> int:
-        return len(self.y)
-
-    def replaced(self, leave: int, fresh: Fresh, numbers: Sequence[Floats]) -> Members:
-        """Let the first leave and others join, of whom `numbers` are targets, weights, scores."""
-        new = Members()
-        y, C, scores = numbers
-        kept = [] if self.points is None else [self.points[leave:]]
-        new.points = stack([*kept, fresh.points])
-        new.y, new.C = np.concatenate([self.y[leave:], y]), np.concatenate([self.C[leave:], C])
-        new.beta = np.concatenate([self.beta[leave:], fresh.beta])
-        new.scores = np.concatenate([self.scores[leave:], scores])
-        new.owner = np.concatenate([self.owner[leave:], fresh.owner])
-        new.place = np.concatenate([self.place[leave:], fresh.place])
-        return new
 
 
 class DistributedSet:
@@ -74,10 +50,12 @@ class DistributedSet:
         self, cluster: Cluster, p: int, problem: Problem, precision: str, size: int | None
     ) -> None:
         self.cluster, self.p, self.problem, self.precision = cluster, p, problem, precision
-        self.pairs = self.problem.intercept == "free"
-        self.capacity = min(size or _LARGEST_SET, self.problem.n_rows)
+        self.pairs = problem.intercept == "free"
+        least = 8 if problem.is_hull else 2  # so that a pair of each side can join
+        self.capacity = min(max(size or _LARGEST_SET, least), problem.n_rows)
         self.members = Members()
-        self.bias = self.violation = 0.0
+        self.bias = np.zeros(2 if problem.is_hull else 1)  # hulls: one for each sign of y
+        self.violation = 0.0
         self.rounds = self.steps = self.kernel_values = 0
         self.last: Record = {}
         self.told: tuple[Any, ...] | None = None  # what the parts said after the last step
@@ -240,7 +218,7 @@ class DistributedSet:
         if self.last:
             scale = max(abs(self.last["objective"]), abs(self.last["dual"]))
             negligible = 1e-3 * self.target * scale / self.problem.n_rows
-        count = (self._newcomers + 1) // 2 if self.pairs else self._newcomers
+        count = -(-self._newcomers // (2 * len(self.bias))) if self.pairs else self._newcomers
         begin = time.perf_counter()
         replies = self.cluster.map(
             *("step", self.p, leave, fresh, values, self.bias, count, negligible, self.precision)
@@ -250,7 +228,7 @@ class DistributedSet:
             self.members.beta = values
         for number, (_, _, _, scores) in enumerate(replies):
             self.members.scores[self.members.owner == number] = scores
-        gap = float(sum(reply[0][0] for reply in replies))
+        gap = float(sum(reply[0].sum() for reply in replies))
         dual, support, computed = sum(reply[1] for reply in replies)
         if not self.is_narrow:
             self.dual = float(dual)
@@ -293,33 +271,32 @@ class DistributedSet:
         self.last_whole = self.rounds + (_LAST_ROUNDS if self.last["gap"] < 3.0 * target else 0)
         return "stalled" if stalls else "running"
 
-    def _measure(self, offers: Sequence[Candidates]) -> None:
-        top, bottom = max(o.top for o in offers), min(o.bottom for o in offers)
+    def _measure(self, offers: Sequence[Sequence[Candidates]]) -> None:
+        tops = np.array([[o.top for o in part] for part in offers]).max(axis=0)
+        bottoms = np.array([[o.bottom for o in part] for part in offers]).min(axis=0)
         if not self.pairs:
-            self.violation = max(0.0, top, -bottom)
+            self.violation = max(0.0, float(tops[0]), -float(bottoms[0]))
             return
-        self.violation = top - bottom
-        ends = [end for end in (top, bottom) if np.isfinite(end)]
-        self.middle = float(np.mean(ends)) if ends else self.bias
+        self.violation = float(np.max(tops - bottoms))
+        self.middle = self.bias
         if self.problem.loss.core().quadratic:
-            self.bias = self.middle
-        else:
-            self.middle = self.bias
+            self.middle = self.bias = np.array(
+                [_middle(*ends) for ends in zip(tops, bottoms, self.bias, strict=True)]
+            )
 
-    def _choose(self, offers: Sequence[Candidates]) -> tuple[int, Fresh]:
+    def _choose(self, offers: Sequence[Sequence[Candidates]]) -> tuple[int, Fresh]:
         """Let the worst of all join; the oldest leave."""
-        half = self._newcomers
+        count = self._newcomers
         if self.pairs:
-            up = _merged([(o.up - self.middle, o.up_places) for o in offers])
-            low = _merged([(self.middle - o.low, o.low_places) for o in offers])
-            rising = max((half + 1) // 2, half - min(half, len(low[0])))
-            rising = min(len(up[0]), rising)
-            falling = min(len(low[0]), half - min(half, rising))
-            owner = np.concatenate([up[0][:rising], low[0][:falling]])
-            place = np.concatenate([up[1][:rising], low[1][:falling]])
+            count = max(1, count // len(self.bias))
+            chosen = [
+                worst_pairs(side, middle, count)
+                for side, middle in zip(zip(*offers, strict=True), self.middle, strict=True)
+            ]
         else:
-            owner, place = _merged([(o.up, o.up_places) for o in offers])
-            owner, place = owner[:half], place[:half]
+            chosen = [worst_rows([part[0] for part in offers], count)]
+        owner = np.concatenate([owners for owners, _ in chosen])
+        place = np.concatenate([places for _, places in chosen])
         leave = max(0, len(owner) + len(self.members) - self.capacity)
         order = np.argsort(owner, kind="stable")  # as the parts send them: part by part
         return leave, self._admit(leave, owner[order].astype(np.int32), place[order])
@@ -391,7 +368,7 @@ class DistributedSet:
             "support": support,
             "steps": self.steps,
             "kernel_values": self.kernel_values + self.computed,
-            "intercept": self.bias,
+            "intercept": float(self.bias[0]) if len(self.bias) == 1 else 0.0,
             "bytes": self.bytes,
             "waited": self.waited,  # seconds, for the parts to take their step
             "active": self.active if self.is_narrow else self.problem.n_rows,
@@ -399,41 +376,23 @@ class DistributedSet:
 
     def _certain(self, finally_: bool = False) -> Record:
         """Figures of the present scores with the best bias."""
-        biases = self._bias_trials(_EXACTLY if finally_ else _ROUGHLY)
+        biases = self.bias[None]
+        if self.pairs:
+            width = max(1e-3, abs(self.violation)) if np.isfinite(self.violation) else 1.0
+            wanted = _EXACTLY if finally_ else _ROUGHLY
+            biases = enclose_biases(self._slopes, self.bias, width, wanted)
         gaps, (dual, support, computed) = self.cluster.reduce("figures", self.p, biases)
-        best = int(np.argmin(gaps))
-        self.bias, self.computed = float(biases[best]), int(computed)
+        best = np.argmin(gaps, axis=0), np.arange(len(self.bias))
+        self.bias, self.computed = biases[best], int(computed)
         if not self.is_narrow:
             self.dual = float(dual)
-        self._tell(float(gaps[best]), self.dual, int(support))
+        self._tell(float(gaps[best].sum()), self.dual, int(support))
         return {**self.last, "ago": 0.0}
 
-    def _bias_trials(self, width_wanted: float) -> Floats:
-        """The present bias and both ends of a short interval that holds the best one.
-
-        The slope of the losses, b times the given sum included, increases with b.
-        """
-        if not self.pairs:
-            return np.zeros(1)
-
-        def slopes(biases: Floats) -> Floats:
-            found: Floats = self.cluster.reduce("slopes", self.p, biases)
-            return self.problem.total + found
-
-        width = max(1e-3, abs(self.violation)) if np.isfinite(self.violation) else 1.0
-        steps = width * 4.0 ** np.arange(14)
-        trials = np.concatenate([self.bias - steps[::-1], [self.bias], self.bias + steps])
-        while True:
-            rising = slopes(trials) > 0.0
-            first = int(np.argmax(rising)) if rising.any() else len(trials)
-            low = float(trials[max(0, first - 1)])
-            high = float(trials[min(first, len(trials) - 1)])
-            if high - low <= width_wanted * max(1.0, abs(low), abs(high)):
-                return np.array([self.bias, low, high])
-            inside = np.linspace(low, high, _TRIALS + 2)
-            if inside[1] <= low or inside[-2] >= high:
-                return np.array([self.bias, low, high])
-            trials = inside
+    def _slopes(self, biases: Floats) -> Floats:
+        """Slopes of the losses, b times the given sum included."""
+        found: Floats = self.cluster.reduce("slopes", self.p, biases)
+        return found + self.problem.total * np.array([1.0, -1.0])[: len(self.bias)]
 
     def _is_exhausted(self) -> bool:
         """Whether this precision has done what it can: see cpp/working_set.hpp."""
@@ -459,7 +418,7 @@ class DistributedSet:
     def _torn(self) -> Record:
         """Figures of the last checkpoint, computed here."""
         beta, scores = self._point()
-        problem, b = self.problem, self.bias
+        problem, b = self.problem, row_biases(self.problem.y, self.bias)
         loss = problem.loss.core(_FLOOR * self.cluster.settings.tol)
         gap = float(loss.gap(problem.y, problem.C, beta, scores + b).sum())
         dual = 0.5 * float(beta @ scores) + float(loss.conjugate(problem.y, problem.C, beta).sum())
@@ -504,7 +463,8 @@ class DistributedSet:
             return
         for name in self._KEPT:
             setattr(self, name, kept[name])
-        self.marked, self.has_begun = (kept["marked"][0], *kept["marked"][1:]), True
+        self.marked, self.bias = tuple(kept["marked"]), np.asarray(kept["bias"])
+        self.has_begun = True
         self.members, self.told, self.saved_round = Members(), None, self.rounds
         self.cluster.map("disband")
         owner = np.asarray(kept["owner"], dtype=np.int32)
@@ -514,11 +474,6 @@ class DistributedSet:
         self.told = self._step(0, self._admit(0, owner, place), None)
 
 
-def _merged(offers: Sequence[tuple[Floats, Rows]]) -> tuple[Rows, Rows]:
-    """Owners and places of all that are offered at a positive rate, the largest first."""
-    rate = np.concatenate([rates for rates, _ in offers])
-    owner = np.repeat(np.arange(len(offers)), [len(rates) for rates, _ in offers])
-    place = np.concatenate([places for _, places in offers])
-    order = np.lexsort((place, owner, -rate))
-    order = order[rate[order] > 0.0]
-    return owner[order], place[order]
+def _middle(top: float, bottom: float, otherwise: float) -> float:
+    ends = [end for end in (top, bottom) if np.isfinite(end)]
+    return float(np.mean(ends)) if ends else otherwise

@@ -12,8 +12,9 @@ takes weight from the worst rows and not from all alike. Of these steps the best
 corner brings the certificate with it: m(z) = z'v.
 
 Blocks of rows (`CornerBlock`) hold weights and scores; what goes between them and the caller is
-vectors of one number per feature, and numbers. Caps ask for the level up to which rows are in full,
-which a few more calls find exactly.
+vectors of one number per feature, and numbers. Without caps a corner is a row, the first of those
+that the blocks offer: one exchange per round. Caps ask for the level up to which rows are in full,
+which a few more exchanges find exactly.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from margrave.blocks.corners import PLAIN, CornerBlock, KernelCornerBlock
+from margrave.blocks.corners import PLAIN, CornerBlock, KernelCornerBlock, Move
 from margrave.engines import resolve_engine
 from margrave.engines.base import Shards
 from margrave.problem import Floats, Problem, Solution
 from margrave.solvers.base import Settings, check_integer
-from margrave.solvers.hull import bounds
+from margrave.solvers.hull import bounds, first_rows
 from margrave.solvers.hull_run import (
     HullRun,
     find_levels,
@@ -38,8 +39,6 @@ from margrave.solvers.hull_run import (
     solve_each,
     split_rows,
 )
-
-Move = tuple[int, float]  # kind and length of a step
 
 _FRESH = 100  # rounds after which z is summed up anew
 
@@ -101,8 +100,9 @@ class _Run(HullRun):
 
     def solve(self, start: Floats | None) -> Solution:
         """Step on shards until the gap is certified or a budget used up."""
-        weight = self.start_weights() if start is None else np.abs(start)
         settings, problem = self.settings, self.problem
+        weight = np.abs(first_rows(problem) if start is None else start)
+        pairwise = self.solver.steps == "pairwise"
         if problem.data.is_linear:
             engine = resolve_engine(settings.engine or "serial", settings.threads)
             parts = split_rows(problem.n_rows, self.solver.partitions or engine.n_workers)
@@ -112,6 +112,7 @@ class _Run(HullRun):
                     "y": problem.y[rows],
                     "cap": problem.C[rows],
                     "weight": weight[rows],
+                    "pairwise": pairwise,
                 }
                 for rows in parts
             ]
@@ -122,6 +123,7 @@ class _Run(HullRun):
             piece = {
                 "problem": problem,
                 "weight": weight,
+                "pairwise": pairwise,
                 "threads": settings.threads,
                 "memory": memory,
             }
@@ -134,25 +136,23 @@ class _Run(HullRun):
 
     def _rounds(self, shards: Shards) -> None:
         dot = _dot if self.problem.data.is_linear else _kernel_dot
+        look = _capped if self.problem.C.min() < 1.0 else _Tips()
         z = shards.reduce("point")
         move: Move | None = None
         for self.round in itertools.count():
             # 1. the corner of least z'v and, with it, the certificate
-            level, share = _levels(shards, z, move)
             if self.round % _FRESH == _FRESH - 1:
-                z = shards.reduce("point")
-                level, share = _levels(shards, z, None)
-            *corners, away_0, away_1 = shards.reduce("corner", level, share)
-            towards = corners[0] + corners[1]
+                look(shards, z, move)
+                z, move = shards.reduce("point"), None
+            towards, away, room = look(shards, z, move)
+            corner = towards[0] + towards[1]
             U = 0.5 * dot(z, z)
-            if self.tell(shards, U, bounds(U, 2.0 * U - dot(z, towards))[0]):
+            if self.tell(shards, U, bounds(U, 2.0 * U - dot(z, corner))[0]):
                 return
-            # 2. the best of three steps
-            steps = [(PLAIN, towards - z, 1.0)]
-            if self.solver.steps == "pairwise":
-                room = np.min(shards.map("room"), axis=0)
-                steps.append((0, corners[0] - away_0, float(room[0])))
-                steps.append((1, corners[1] - away_1, float(room[1])))
+            # 2. the best of the steps
+            steps = [(PLAIN, corner - z, 1.0)]
+            for kind, (to, off, most) in enumerate(zip(towards, away, room, strict=False)):
+                steps.append((kind, to - off, float(most)))
             gain, kind, step, D = max((_best(dot, z, *one) for one in steps), key=_gain)
             if not gain > 1e-16 * U:
                 return  # no further in double precision
@@ -182,7 +182,37 @@ def _gain(step: tuple[float, int, float, Floats]) -> float:
     return step[0]
 
 
-def _levels(shards: Shards, z: Floats, move: Move | None) -> tuple[Floats, Floats]:
-    """Make the step, look along z, and find up to where corners are filled; see `find_levels`."""
+# Make the last step, and look along z: corners of both classes to go to, those to go away from
+# (none for plain steps), and the largest step of each class between the two.
+Look = tuple[list[Floats], list[Floats], list[float]]
+
+
+def _capped(shards: Shards, z: Floats, move: Move | None) -> Look:
+    """Look at rows with caps: first for the levels up to which corners are filled."""
     ends, full = zip(*shards.map("aim", z, move), strict=True)
-    return find_levels(shards, ends, np.concatenate([[1.0, 1.0], 1.0 - sum(full)]))
+    totals = np.concatenate([[1.0, 1.0], 1.0 - sum(full)])[: len(ends[0])]
+    parts, rooms = zip(*shards.map("corner", *find_levels(shards, ends, totals)), strict=True)
+    vectors = [sum(vectors) for vectors in zip(*parts, strict=True)]
+    return vectors[:2], vectors[2:], np.min(rooms, axis=0).tolist()
+
+
+class _Tips:
+    """Look at rows without caps: a corner is a row, the first one of the blocks' lists."""
+
+    def __init__(self) -> None:
+        self.first: list[int] | None = None  # the block of each, the last time
+
+    def __call__(self, shards: Shards, z: Floats, move: Move | None) -> Look:
+        first = self.first
+        told = shards.each(
+            "tips",
+            [
+                (z, move, None if first is None else [block == number for block in first])
+                for number in range(len(shards))
+            ],
+        )
+        lists = list(zip(*told, strict=True))
+        self.first = [int(np.argmin([score for score, _, _ in tips])) for tips in lists]
+        best = [tips[block] for tips, block in zip(lists, self.first, strict=True)]
+        vectors = [vector for _, _, vector in best]
+        return vectors[:2], vectors[2:], [weight for _, weight, _ in best[2:]]

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from margrave.blocks.hull import fill
 from margrave.problem import Data, Floats, Problem, Solution, loaded
 from margrave.solvers.descent import Core, Record
 
@@ -39,6 +40,14 @@ def largest_square(data: Data) -> float:
     if data.kernel.is_precomputed:
         return float(np.max(np.abs(np.diagonal(data.X))))
     return float(np.max(np.abs(data.kernel.diagonal(loaded(data.X)))))
+
+
+def first_rows(problem: Problem) -> Floats:
+    """Feasible variables: the first rows of either class, in full as far as they go."""
+    beta = np.zeros(problem.n_rows)
+    for side in (problem.y > 0, problem.y < 0):
+        beta[side] = fill(np.zeros(int(side.sum())), problem.C[side], problem.total)
+    return problem.y * beta
 
 
 class HullCore:

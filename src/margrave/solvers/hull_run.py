@@ -134,13 +134,6 @@ class HullRun:
         """Solve the problem, from a feasible start if given."""
         raise NotImplementedError
 
-    def start_weights(self) -> Floats:
-        """Return weights of the first rows of either class, in full as far as they go."""
-        weight = np.zeros(self.problem.n_rows)
-        for side in (self.problem.y > 0, self.problem.y < 0):
-            weight[side] = fill(np.zeros(int(side.sum())), self.problem.C[side])
-        return weight
-
     def tell(self, shards: Shards, U: float, L: float, **extra: Any) -> bool:
         """Report a point with U and a bound L; True if it was the last."""
         self.lower = max(self.lower, L)

@@ -11,20 +11,24 @@ It is the working-set solver with two sums to keep (``cpp/inner.hpp``, `swap`): 
 a time on their own kernel block, kernel rows from the cache, many rows by way of the active ones,
 and the bounds of `hull.py` in double precision at the end. nu-regression is the same on twice the
 rows, once as points above the tube and once as points below, with the targets as a linear term.
+
+Blocks of rows, with workers elsewhere or not, have the working set among them (`distributed.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from sklearn.base import BaseEstimator
 
-from margrave.problem import Floats, Solution
+from margrave.problem import Floats, Problem, Solution
 from margrave.solvers.base import Settings, check_integer, refuse_remote, refuse_unless
-from margrave.solvers.block_minimization import is_elsewhere
-from margrave.solvers.descent import descend
-from margrave.solvers.hull import refuse_overlap
+from margrave.solvers.block_minimization import BlockMinimization, is_elsewhere
+from margrave.solvers.descent import Kernels, descend
+from margrave.solvers.hull import first_rows, refuse_overlap
+from margrave.solvers.sample_start import has_sample_start, sample_start
 from margrave.solvers.working_set import core_of
 
 
@@ -35,6 +39,8 @@ class PairSwaps(BaseEstimator):  # type: ignore[misc]
     ----------
     size : int, optional
         Rows per round; by default up to 2048.
+    partitions : int, optional
+        Blocks of rows; unless given, one, or one for each worker of an engine elsewhere.
 
     Examples
     --------
@@ -45,8 +51,9 @@ class PairSwaps(BaseEstimator):  # type: ignore[misc]
     'pairs'
     """
 
-    def __init__(self, size: int | None = None) -> None:
+    def __init__(self, size: int | None = None, partitions: int | None = None) -> None:
         self.size = size
+        self.partitions = partitions
 
     def solve(
         self,
@@ -56,12 +63,44 @@ class PairSwaps(BaseEstimator):  # type: ignore[misc]
     ) -> list[Solution]:
         """Solve the problems."""
         check_integer("size", self.size, 2)
+        check_integer("partitions", self.partitions, 1)
         refuse_unless("pairs", problems, ("free",), ("hull",))
         refuse_remote("pairs", problems)
-        if is_elsewhere(problems, settings):
-            raise ValueError(
-                "the solver 'pairs' works on this machine; on workers elsewhere hulls have"
-                " solver='gilbert' and 'saddle' with the linear kernel"
-            )
-        solutions = descend(problems, settings, starts, core_of, "pairs", self.size)
+        elsewhere = is_elsewhere(problems, settings)
+        if not elsewhere and self.partitions is None:
+            solutions = descend(problems, settings, starts, core_of, "pairs", self.size)
+        else:
+            solutions = self._in_blocks(problems, settings, starts)
         return refuse_overlap(problems, solutions)
+
+    def _in_blocks(
+        self, problems: Sequence[Problem], settings: Settings, starts: Sequence[Floats] | None
+    ) -> list[Solution]:
+        """The working set among blocks of rows, from what a sample says or the first rows."""
+        if any(problem.shift is not None for problem in problems):
+            raise ValueError(
+                "the solver 'pairs' works with NuSVR on this machine and in one block; leave out"
+                " engine and partitions"
+            )
+        if starts is None:
+            kernels = Kernels(problems[0].data, settings, 1, self.size)
+            try:
+                starts = [_start(problem, kernels) for problem in problems]
+            except KeyboardInterrupt:
+                settings.progress.interrupt()
+                starts = [first_rows(problem) for problem in problems]
+                return descend(problems, settings, starts, core_of, "pairs", self.size)
+        blocks = BlockMinimization(
+            blocks=self.partitions, partition="random", rounds=0, size=self.size
+        )
+        solutions = blocks.solve(problems, settings, starts)
+        return [replace(solution, solver="pairs") for solution in solutions]
+
+
+def _start(problem: Problem, kernels: Kernels) -> Floats:
+    """Feasible variables."""
+    if has_sample_start(problem, kernels):
+        start = sample_start(problem, kernels, "float64", 0.0)
+        if start is not None:
+            return start
+    return first_rows(problem)

@@ -1,0 +1,42 @@
+"""The best intercept of rows in many places, by asking them for slopes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from margrave.problem import Floats
+
+_TRIALS = 16  # per call
+_WIDER = 4.0 ** np.arange(14)
+
+
+def enclose_biases(
+    slopes: Callable[[Floats], Floats], begin: Floats, width: float, wanted: float
+) -> Floats:
+    """Three rows: the biases to begin with, and both ends of short intervals with the best ones.
+
+    `slopes` takes rows of biases, one for each side that has its own, and tells the derivatives of
+    what the sides pay, which increase with their bias. The search goes on for all of them until the
+    intervals are `wanted`, relative to the biases.
+
+    Examples
+    --------
+    >>> found = enclose_biases(lambda b: b - [2.0, -3.0], np.zeros(2), 1.0, 1e-9)
+    >>> found[1].round(6).tolist()
+    [2.0, -3.0]
+    """
+    steps = width * np.concatenate([-_WIDER[::-1], [0.0], _WIDER])
+    trials, sides = begin + steps[:, None], np.arange(len(begin))
+    while True:
+        rising = slopes(trials) > 0.0
+        first = np.where(rising.any(axis=0), np.argmax(rising, axis=0), len(trials))
+        low = trials[np.maximum(0, first - 1), sides]
+        high = trials[np.minimum(first, len(trials) - 1), sides]
+        inside = np.linspace(low, high, _TRIALS + 2)
+        scale = np.maximum(1.0, np.maximum(np.abs(low), np.abs(high)))
+        done = (high - low <= wanted * scale) | (inside[1] <= low) | (inside[-2] >= high)
+        if done.all():
+            return np.array([begin, low, high])
+        trials = inside
