@@ -84,7 +84,7 @@ sphinx_gallery_conf = {
 
 
 def _mathml(formula: str, display: str = "inline") -> str:
-    return convert(formula.replace("\n", " ").replace(r"^\top", "'"), display=display)
+    return convert(formula.replace("\n", " ").replace(r"^\top", "\u2032"), display=display)
 
 
 def _inline(writer: Any, node: nodes.math) -> None:
