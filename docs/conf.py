@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import logging
 import os
 from importlib.metadata import version as version_of
 from typing import Any
@@ -12,7 +13,9 @@ from docutils import nodes
 from latex2mathml.converter import convert
 
 matplotlib.use("Agg")
-os.environ.setdefault("DASK_LOGGING__DISTRIBUTED", "error")  # of the example with a lost worker
+# the example with a lost worker tells of it by itself
+os.environ.setdefault("DASK_LOGGING__DISTRIBUTED", "error")
+logging.getLogger("margrave").setLevel(logging.ERROR)
 
 project = "margrave"
 author = "the margrave developers"
