@@ -37,6 +37,7 @@ fuzz: $(VENV)/installed-test
 bench: $(VENV)/installed-bench
 	$(BIN)/python -m benchmarks.run
 	$(BIN)/python -m benchmarks.tuning
+	$(BIN)/python -m benchmarks.reading
 	$(BIN)/python -m benchmarks.alternatives
 	$(BIN)/python -m benchmarks.plot
 	$(BIN)/python -m benchmarks.pages
@@ -45,6 +46,7 @@ papers: $(VENV)/installed-bench
 	$(BIN)/python -m benchmarks.papers.dcsvm
 	$(BIN)/python -m benchmarks.papers.pbm
 	$(BIN)/python -m benchmarks.papers.sodm
+	$(BIN)/python -m benchmarks.papers.saddle
 	$(BIN)/python -m benchmarks.augmentation
 	$(BIN)/python -m benchmarks.papers.report
 

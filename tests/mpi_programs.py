@@ -77,7 +77,7 @@ def errors(engine, folder):
     def interrupted():
         raise KeyboardInterrupt
 
-    raises(LookupError, "shard ", lambda: engine.everywhere(shard))
+    raises(LookupError, "shard 3", lambda: engine.everywhere(shard))
     raises(Mine, "in the lead", lambda: engine.everywhere(lead))
     raises(KeyboardInterrupt, "", lambda: engine.everywhere(interrupted))
     raises(TypeError, "lock", lambda: engine.everywhere(threading.Lock))

@@ -18,7 +18,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR, OneClassSVM
 
 import margrave
-from benchmarks import data, plot, report, results, run, shortest, tuning
+from benchmarks import data, plot, reading, report, results, run, shortest, tuning
 from benchmarks.adapters import LIBRARIES, SHORTEST, adapter, is_installed
 from benchmarks.adapters.margrave_ import kernel_values, passes
 from benchmarks.data import FORMS, MAPPED, Data
@@ -763,3 +763,11 @@ def test_tuning_is_measured_and_reported(tmp_path: Path) -> None:
     table = tuning.report(tmp_path)
     assert "| Tuner |" in table
     assert "1.0x" in table
+
+
+def test_reading_is_measured_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "_REPEATS", {"margrave": 1, "scikit-learn": 1})
+    assert reading.main(f"--megabytes 1 --output {tmp_path / 'reading.json'}".split()) == 0
+    found = json.loads((tmp_path / "reading.json").read_text())
+    assert found["bytes"] >= 1e6 and found["entries"] == 100 * found["rows"]
+    assert "| scikit-learn |" in reading.report(tmp_path / "reading.json")

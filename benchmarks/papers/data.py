@@ -24,6 +24,8 @@ _LIKE = {
     "phishing": "a9a",
     "a8a": "a9a",
     "skin_nonskin": "susy30k",
+    "mushrooms": "a9a",
+    "madelon": "ijcnn1",
 }
 
 

@@ -184,3 +184,27 @@ SODM_ROWS = {  # of which 80 % are fitted
     "skin-nonskin": 245_057,
     "susy": 5_000_000,
 }
+
+# Table 1 of the Saddle-SVC paper: seconds and |z|, the distance of the hulls (its rows are scaled
+# otherwise, so that only seconds compare).
+SADDLE_TABLE_1: Numbers = {
+    "iris": {"hard-published-saddle": (0.152, None), "hard-published-gilbert": (0.0005, None)},
+    "mushrooms": {"hard-published-saddle": (11.2, None), "hard-published-gilbert": (12.5, None)},
+    "synthetic8": {"hard-published-saddle": (9.33, None), "hard-published-gilbert": (1.52, None)},
+    "synthetic32": {"hard-published-saddle": (28.8, None), "hard-published-gilbert": (10.1, None)},
+    "synthetic128": {"hard-published-saddle": (64.0, None), "hard-published-gilbert": (152, None)},
+    "synthetic512": {"hard-published-saddle": (189, None), "hard-published-gilbert": (2327, None)},
+}
+# Table 3: LIBSVM's accuracy.
+SADDLE_TABLE_3: Numbers = {
+    "a9a": {"libsvm-0.1": (None, 35), "libsvm-0.3": (None, 36), "libsvm-0.5": (None, 71)},
+    "phishing": {"libsvm-0.1": (None, 89), "libsvm-0.3": (None, 93), "libsvm-0.5": (None, 92)},
+    "ijcnn1": {"libsvm-0.1": (None, 17), "libsvm-0.3": (None, 17), "libsvm-0.5": (None, 80)},
+}
+# Table 4.
+SADDLE_TABLE_4: Numbers = {
+    "skin-nonskin": {"nu-saddle": (40.0, 93.1), "liblinear": (654, 91.3)},
+    "filled10": {"nu-saddle": (393, 80.4), "liblinear": (28.2, 83.0)},
+    "filled50": {"nu-saddle": (369, 84.4), "liblinear": (214, 84.3)},
+    "filled90": {"nu-saddle": (363, 82.5), "liblinear": (537, 82.8)},
+}

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.marks import placed
-from benchmarks.papers import dcsvm, pbm, published, sodm
+from benchmarks.papers import dcsvm, pbm, published, saddle, sodm
 from benchmarks.papers.common import (
     FOLDER,
+    NO_ANSWER,
     ROOT,
     SIZES,
     Entry,
@@ -93,6 +94,28 @@ def sodm_results(folder: Path = FOLDER) -> str:
         if table is sodm.TABLE_2:
             parts += _figure("sodm.png", found)
     parts += _end(sodm.PAPER, everything)
+    return "\n\n".join(parts)
+
+
+def saddle_results(folder: Path = FOLDER) -> str:
+    tables = [
+        ("Table 1: hard margin", saddle.TABLE_1, published.SADDLE_TABLE_1),
+        ("Figures 1 and 2: nu from alpha = 0.85", saddle.FIGURE_1, {}),
+        ("Table 3: smaller alphas", saddle.TABLE_3, published.SADDLE_TABLE_3),
+        ("Table 4: other machines", saddle.TABLE_4, published.SADDLE_TABLE_4),
+    ]
+    parts: list[str] = []
+    everything: list[Results] = []
+    for title, table, numbers in tables:
+        found = read(saddle.PAPER, table, folder)
+        everything += list(found.values())
+        parts += [f"## {title}", _hulls(table, found, numbers)]
+    parts.append("## Figures 3 and 4: twenty nodes, and what they send")
+    for table in (saddle.FIGURE_3, saddle.FIGURE_4):
+        found = read(saddle.PAPER, table, folder)
+        everything += list(found.values())
+        parts.append(_communication(table, found))
+    parts += _end(saddle.PAPER, everything)
     return "\n\n".join(parts)
 
 
@@ -207,6 +230,78 @@ def _strategies(table: Table, found: Mapping[str, Results], numbers: Numbers) ->
     return markdown(head, rows) + parameters
 
 
+def _hulls(table: Table, found: Mapping[str, Results], numbers: Numbers) -> str:
+    """A row for each data set and method; the distance is that of the hulls, |z|."""
+    head = ["data set", "method", "seconds", "distance", "gap", "accuracy (%)", "rounds"]
+    head += ["paper: seconds", "paper: accuracy (%)"]
+    rows = []
+    for name in table.datasets:
+        results = found.get(name)
+        for method in table.methods:
+            entry = results["methods"].get(method) if results else None
+            one = last(entry) or {}
+            objective = one.get("objective")
+            seconds, accuracy = numbers.get(name, {}).get(method, (None, None))
+            rows.append(
+                [
+                    f"{saddle.PAPER.datasets[name].title} ({_rows(results)})"
+                    if method == table.methods[0]
+                    else "",
+                    saddle.PAPER.methods[method].title,
+                    _seconds(entry) if one else _why_not(entry),
+                    _number(None if objective is None else (2.0 * objective) ** 0.5, ".4g"),
+                    _number(one.get("full_gap"), ".1e"),
+                    _accuracy(entry),
+                    _number(one.get("iterations"), ","),
+                    _number(seconds, ",g"),
+                    _number(accuracy, ".1f"),
+                ]
+            )
+    return markdown(head, rows)
+
+
+def _communication(table: Table, found: Mapping[str, Results]) -> str:
+    """Numbers sent until a gap, in the paper's unit: one point from every node, k d numbers."""
+    gaps = (1e-1, 1e-2, 1e-3)
+    head = ["data set", "method", *(f"to a gap of {gap:g}" for gap in gaps)]
+    head += ["rounds", "last gap", "seconds on this machine"]
+    rows = []
+    for name in table.datasets:
+        results = found.get(name)
+        for method in table.methods:
+            entry = results["methods"].get(method) if results else None
+            one = last(entry) or {}
+            history = one.get("history", {"gap": [], "numbers": []})
+            unit = saddle.NODES * one.get("features", 1)
+            cells = [saddle.PAPER.methods[method].title]
+            for gap in gaps:
+                sent = [
+                    numbers
+                    for reached, numbers in zip(history["gap"], history["numbers"], strict=True)
+                    if reached is not None and reached <= gap
+                ]
+                cells.append(f"{sent[0] / unit:,.4g}" if sent else "-")
+            title = f"{saddle.PAPER.datasets[name].title} ({_rows(results)})"
+            rows.append(
+                [
+                    title if method == table.methods[0] else "",
+                    *cells,
+                    _number(one.get("iterations"), ","),
+                    _number(one.get("full_gap"), ".1e"),
+                    _seconds(entry) if one else _why_not(entry),
+                ]
+            )
+    return markdown(head, rows)
+
+
+def _why_not(entry: Entry | None) -> str:
+    """Why a method has no seconds, in a word; the whole reason is a note below."""
+    errors = [run["error"] for run in (entry or {}).get("runs", []) if "error" in run]
+    if not errors:
+        return "-"
+    return "hulls overlap" if NO_ANSWER in errors[-1] else "given up"
+
+
 # --- cells ---------------------------------------------------------------------------------------
 
 
@@ -313,6 +408,7 @@ def main(arguments: list[str] | None = None) -> None:
         "dcsvm.md": dcsvm_results(options.folder),
         "pbm.md": pbm_results(options.folder),
         "sodm.md": sodm_results(options.folder),
+        "saddle.md": saddle_results(options.folder),
     }
     for name, text in pages.items():
         (options.output / name).write_text(placed((DOCS / name).read_text(), text))

@@ -125,7 +125,18 @@ def some(history: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
         "objective": [_finite(record["objective"]) for record in kept],
         "where": [str(record.get("where", "")) for record in kept],
         "parts": [record.get("parts") for record in kept],
+        "numbers": _numbers(kept, history),
     }
+
+
+def _numbers(kept: Sequence[dict[str, Any]], history: Sequence[dict[str, Any]]) -> list[Any] | None:
+    """How many numbers had gone to and from the parts of a problem by then, where that is told."""
+    if all("numbers" in record for record in kept):
+        return [int(record["numbers"]) for record in kept]
+    if not any("bytes" in record for record in kept):
+        return None
+    sums = np.cumsum([record.get("bytes", 0) for record in history]) // 8
+    return [int(sums[at]) for at, record in enumerate(history) if any(record is k for k in kept)]
 
 
 def _first(data: Data, rows: float | None) -> Data:

@@ -191,9 +191,9 @@ class DaskWorkers:
                     except _UNREACHED as error:
                         gone[worker] = f"it cannot be reached ({type(error).__name__})"
                     else:
-                        answers[worker] = unpack(frames)
-                        if isinstance(answers[worker], Failed):
-                            self._cancel(waiting, number)  # nobody needs the others now
+                        answers[worker] = answer = unpack(frames)
+                        if isinstance(answer, Failed):  # nobody needs later ones now
+                            self._cancel(waiting, number, answer.needed)
                 if gone:
                     for call in [call for call, worker in waiting.items() if worker in gone]:
                         call.cancel()
@@ -208,10 +208,12 @@ class DaskWorkers:
             raise
         return answers
 
-    def _cancel(self, waiting: Mapping[Future[Frames], str], number: int | None) -> None:
+    def _cancel(
+        self, waiting: Mapping[Future[Frames], str], number: int | None, needed: int = -1
+    ) -> None:
         for worker in waiting.values() if number is not None else ():
             if worker in self._sites:
-                self._send(worker, self._sites[worker].key, "cancel", number)
+                self._send(worker, self._sites[worker].key, "cancel", number, needed)
 
     def _send(self, worker: str, key: str, method: str, *args: Any) -> Future[Any]:
         return self._spawn(_execute(self.client, worker, key, method, *args))
@@ -272,9 +274,9 @@ class _Actor:
                 del self._fetching[number]
         return await asyncio.wrap_future(self._site.run(number, body, lambda: arrays))
 
-    async def cancel(self, number: int) -> None:
-        self._site.cancel(number)
-        if number in self._fetching:
+    async def cancel(self, number: int, needed: int) -> None:
+        self._site.cancel(number, needed)
+        if needed < 0 and number in self._fetching:
             self._fetching[number].cancel()
 
     async def end(self) -> None:

@@ -229,9 +229,9 @@ class MPI:
             waiting.heard[rank] = time.monotonic()
             if order == waiting.order and frames is not None:
                 del waiting.heard[rank]
-                waiting.answers[rank] = unpack(frames)
-                if isinstance(waiting.answers[rank], Failed):
-                    self._cancel(waiting)  # nobody needs the others now
+                waiting.answers[rank] = answer = unpack(frames)
+                if isinstance(answer, Failed):
+                    self._cancel(waiting, answer.needed)  # nobody needs later ones now
         self._post.pause(bool(came), waiting.own)
 
     def _check(self, waiting: _Waiting) -> None:
@@ -242,12 +242,12 @@ class MPI:
             what = f"no sign of life for {self.timeout:g} s"
             raise ShardLost([f"rank {rank}" for rank in silent], what)
 
-    def _cancel(self, waiting: _Waiting) -> None:
+    def _cancel(self, waiting: _Waiting, needed: int = -1) -> None:
         for rank in waiting.heard:
             if rank:
-                self._post.send(rank, ("cancel", waiting.order, [], []))
+                self._post.send(rank, ("cancel", waiting.order, needed, []))
             else:
-                self._site.cancel(waiting.order)
+                self._site.cancel(waiting.order, needed)
 
     # --- other ranks ------------------------------------------------------------------------
 
@@ -265,7 +265,7 @@ class MPI:
                             raise outcome.error
                         return outcome
                     if what == "cancel":
-                        self._site.cancel(order)
+                        self._site.cancel(order, body)
                     else:
                         jobs[order] = self._run(order, body, heads)
                 for order in [order for order, job in jobs.items() if job.done()]:

@@ -172,6 +172,11 @@ class Failed(Exception):
         super().__init__(number, error)
         self.number, self.error = number, error
 
+    @property
+    def needed(self) -> int:
+        """The last shard whose answer still matters: the error of the first one is to be raised."""
+        return -1 if self.number == _NOBODY else self.number
+
 
 class Site:
     """Blocks and rows on one worker, and a thread that works on them.
@@ -184,9 +189,9 @@ class Site:
         self.name, self.by_name = name, by_name
         self.blocks: dict[int, Any] = {}
         self.kept: dict[Any, Any] = {}  # what else orders leave here
-        self.at_work: list[Any] = []
+        self.at_work: dict[int, Any] = {}  # blocks of the order at hand
         self.order = -1
-        self._cancelled: set[int] = set()
+        self._needed: dict[int, int] = {}  # of orders that were cancelled: the last block
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="margrave")
 
     def run(
@@ -198,16 +203,20 @@ class Site:
         """
         return self._thread.submit(self._run, order, frames, rows)
 
-    def cancel(self, order: int) -> None:
-        """End the calls of an order, at once as far as the blocks can."""
-        self._cancelled.add(order)
-        for block in self.at_work if order == self.order else ():
-            if hasattr(block, "cancel"):
+    def cancel(self, order: int, needed: int = -1) -> None:
+        """End the calls of an order, at once as far as the blocks can.
+
+        Blocks up to the number that is `needed` go on.
+        """
+        self._needed[order] = min(needed, self._needed.get(order, needed))
+        at_work = self.at_work.items() if order == self.order else ()
+        for number, block in list(at_work):
+            if number > needed and hasattr(block, "cancel"):
                 block.cancel()
 
-    def go_on(self) -> None:
-        """Raise if the order at hand was cancelled."""
-        if self.order in self._cancelled:
+    def go_on(self, number: int = _NOBODY) -> None:
+        """Raise if the order at hand was cancelled, for the block of this number."""
+        if number > self._needed.get(self.order, _NOBODY):
             raise KeyboardInterrupt
 
     def close(self) -> None:
@@ -219,7 +228,8 @@ class Site:
     def _run(self, order: int, frames: Frames, rows: Callable[[], Sequence[Any]]) -> Frames:
         self.order = order
         try:
-            self.go_on()
+            if self._needed.get(order, 0) < 0:
+                raise KeyboardInterrupt
             function, *args = unpack(frames, rows())
             return pack(function(self, *args), self.by_name)[0]
         except BaseException as error:  # whatever it is, the driver is to raise it
@@ -241,17 +251,17 @@ def call_blocks(site: Site, method: str, calls: dict[int, Arguments]) -> list[An
     """Call a method of some blocks of a site, one after the other."""
     if not site.blocks.keys() >= calls.keys():
         raise ShardLost([site.name], "it was lost before and came back without its shards")
-    site.at_work = [site.blocks[number] for number in calls]
+    site.at_work = {number: site.blocks[number] for number in calls}
     results = []
     try:
         for number, args in calls.items():
-            site.go_on()
+            site.go_on(number)
             try:
                 results.append(getattr(site.blocks[number], method)(*args))
             except BaseException as error:
                 raise Failed(number, error) from error
     finally:
-        site.at_work = []
+        site.at_work = {}
     return results
 
 

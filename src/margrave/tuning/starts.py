@@ -88,6 +88,8 @@ def _begin(problem: Any, beta: Floats, f: Floats, C: Floats) -> tuple[Any, Float
     ratio = problem.C / C
     if isinstance(problem, JointProblem):
         return problem, beta * ratio[:, None]
+    if problem.is_hull:
+        return problem, problem.feasible(beta)
     if problem.total > 0.0:  # the sum of beta is given
         return problem, beta * (problem.total / max(float(beta.sum()), 1e-300))
     s = _best_multiple(problem, beta, f, max(1.0, float(ratio.max())))
