@@ -98,7 +98,7 @@ def test_all_records_are_there():
 def test_golden(record):
     X, y = load(record.data)
     model = record.model(tol=1e-10).fit(X, y)
-    assert model.converged_ and model.solver_ == "pairs"
+    assert model.converged_ and model.solver_ in ("pairs", "gilbert")
     assert model.objective_ == pytest.approx(record.U, rel=1e-8)
     assert model.certify(X, y) == pytest.approx(model.gap_, abs=1e-11)
     if record.data == "moons" and record.kernel["kernel"] == "linear":  # an offset of many
@@ -387,6 +387,19 @@ def test_auto_among_workers(engine, kernel, engine_of):
     assert there.solver_ == "pairs" and there.converged_
     np.testing.assert_allclose(there.objectives_, here.objectives_, rtol=2e-6)
     assert there.certify(rows, y, weight) <= 1e-6
+
+
+@pytest.mark.parametrize("rounds", [60, 2])
+def test_auto_begins_with_corners_of_many_rows(rounds, monkeypatch):
+    monkeypatch.setattr("margrave.solvers.auto._STEPS", rounds)
+    X, y = blobs(n=900, d=3, apart=0.5)
+    exact = NuSVC(0.5, kernel="linear", solver="pairs", tol=1e-7).fit(X, y)
+    found = NuSVC(0.5, kernel="linear", tol=1e-5).fit(X, y)
+    assert found.converged_ and found.objective_ == pytest.approx(exact.objective_, rel=2e-5)
+    assert found.solver_ == ("gilbert" if rounds == 60 else "gilbert, pairs")
+    assert found.n_iter_ >= min(rounds, 3)
+    few = NuSVC(0.01, kernel="linear").fit(*blobs(n=900, d=3, apart=3.0))
+    assert few.solver_ == "pairs"
 
 
 # --- refusals ------------------------------------------------------------------------------------
