@@ -210,9 +210,7 @@ def margins(estimator: Any, X: Any, y: Any) -> NDArray[np.float64]:
         raise ValueError(f"y has labels that the estimator does not know: {unknown.tolist()}")
     own = np.searchsorted(classes, y)
     scores = np.asarray(estimator.decision_function(X), dtype=np.float64)
-    if scores.ndim == 1:
-        return np.where(own == 1, scores, -scores)
-    if scores.shape[1] != len(classes):
+    if scores.ndim > 1 and scores.shape[1] != len(classes):
         raise ValueError("margins need one score per class: set decision_function_shape='ovr'")
     return margins_of(scores, own)
 

@@ -336,9 +336,8 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
         if hasattr(self.best_estimator_, "feature_names_in_"):
             self.feature_names_in_ = self.best_estimator_.feature_names_in_
 
-
     def _tuning(self) -> dict[str, Any]:
-        """The search in plain values, for reports and model files (see `margrave.report.tuning`)."""
+        """The search in plain values for reports and model files, see `margrave.report.tuning`."""
         table = self.cv_results_
         params = table["params"]
         names = list(dict.fromkeys(name for setting in params for name in setting))

@@ -1,4 +1,4 @@
-"""The command line: ``margrave train | predict | evaluate | report | tune | info | bench | demo``."""
+"""The command line: ``margrave train | predict | evaluate | report | tune | info | ...``."""
 
 from __future__ import annotations
 

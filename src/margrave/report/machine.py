@@ -1,13 +1,16 @@
-"""Sections on the machine: data, parameters, certificate, convergence, weights, vectors, parts."""
+"""Sections on the machine: parameters, certificate, convergence, weights, vectors, parts."""
 
 from __future__ import annotations
 
-from itertools import combinations
+import inspect
+from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
+from margrave.kernels import KERNELS
+from margrave.report.axis import Axis
 from margrave.report.page import (
     Absent,
     Markup,
@@ -16,16 +19,13 @@ from margrave.report.page import (
     beside,
     note,
     number,
-    percent,
     plural,
     short,
     tag,
 )
-from margrave.report.predictions import class_table
-from margrave.report.scored import Scored, margins_of
-from margrave.report.svg import Axis, Line, bars, figure, lines, steps
+from margrave.report.scored import Features, Scored, margins_of
+from margrave.report.svg import Line, bars, figure, lines, steps
 
-_MOST_FEATURES = 12
 _MOST_VECTORS = 10
 _CANDIDATES = 200  # of equally influential vectors, among which the margin decides
 _MOST_RUNS = 40
@@ -45,88 +45,42 @@ _PROMISES = {
 }
 
 
-def data(rows: Scored) -> Section:
-    """What the rows are."""
-    n, d = rows.n_rows, rows.X.shape[1]
-    found = rows.features
-    facts = Table(["", "value"], ["value"])
-    facts.add("rows", number(n))
-    facts.add("kernel values per row" if rows.precomputed else "features", number(d))
-    filled = float(np.sum(found.filled)) / (n * d)
-    facts.add("entries that are not zero", percent(filled))
-    if not rows.precomputed:
-        constant = int(np.sum(found.low == found.high))
-        facts.add("features that never change", number(constant))
-        facts.add("features that are zero in every row", number(int(np.sum(found.filled == 0))))
-    if rows.sample_weight is None:
-        facts.add("weights", "every row counts once")
-    else:
-        low, high = number(rows.weight.min()), number(rows.weight.max())
-        facts.add("weights", f"from {low} to {high}, in all {number(rows.weight.sum())}")
-        facts.add("rows of weight zero", number(int(np.sum(rows.weight == 0.0))))
-    if rows.is_regressor:
-        middle = [number(v) for v in rows.quantiles(rows.truth, [0.0, 0.5, 1.0])]
-        facts.add("targets", f"from {middle[0]} to {middle[2]}, median {middle[1]}")
-    parts: list[Any] = [facts.html()]
-    if rows.truth is not None and not rows.is_regressor:
-        parts.append(class_table(rows).html())
-    body: list[Any] = [beside(*parts)]
-    if not rows.precomputed:
-        body += [tag("h3", "Features"), _feature_table(rows)]
-    what = "These are the rows of the fit: figures for new rows will be worse." if (
-        rows.is_of_the_fit
-    ) else "These rows are not those of the fit, as far as the model can tell."  # fmt: skip
-    return Section("Data", f"The rows that this page is about. {what}", body)
-
-
-def _feature_table(rows: Scored) -> list[Any]:
-    found, names = rows.features, rows.feature_names
-    columns = ["feature", "least", "mean", "largest", "deviation", "not zero"]
-    table = Table(columns, columns[1:])
-    for i in range(min(len(names), _MOST_FEATURES)):
-        values = [found.low[i], found.mean[i], found.high[i], found.deviation[i]]
-        filled = percent(float(found.filled[i]) / found.count)
-        table.add(short(names[i], 60), *(number(v, 3) for v in values), filled)
-    more = len(names) - _MOST_FEATURES
-    return [table.html(), note(f"And {plural(more, 'feature')} more.") if more > 0 else None]
-
-
 def parameters(rows: Scored) -> Section:
     """What the machine was told."""
     machine = rows.machine
-    given, defaults = machine.get_params(deep=True), type(machine)().get_params(deep=False)
+    given = machine.get_params(deep=True)
     table = Table(["parameter", "value", "default"])
     usual: list[Any] = []
     for name, value in given.items():
         owner, _, own = name.rpartition("__")
-        default = (type(given[owner])().get_params(deep=False) if owner else defaults).get(own)
+        default = _defaults(given[owner] if owner else machine)[own].default
         if repr(value) == repr(default):
             usual += [tag("code", short(f"{name}={_words(value)}")), " "]
         else:
             words = (name, _words(value), _words(default))
             table.add(*(tag("code", short(word)) for word in words), class_="changed")
-    kernel = machine._kernel
-    used = [f"{what} = {number(getattr(kernel, what))}" for what in _used_by(kernel)]
-    count = len(table.rows)
-    lead = (
-        f"{plural(count, 'parameter')} differ{'s' if count == 1 else ''} from the default."
-        f" The kernel is {kernel.name if isinstance(kernel.name, str) else 'a function'}"
-        + (f" with {', '.join(used)}." if used else ".")
-    )
+    count, kernel = len(table.rows), machine._kernel
+    lead = "All parameters are at their defaults."
+    if count:
+        lead = f"{plural(count, 'parameter')} differ{'s' if count == 1 else ''} from the default."
+    lead += f" The kernel is {'a function' if kernel.is_callable else kernel.name}"
+    read = () if kernel.is_callable else KERNELS[kernel.name]
+    numbers = ", ".join(f"{name} = {number(getattr(kernel, name))}" for name in read)
+    lead += f" with {numbers}." if numbers else "."
     if rows.steps:
         lead += f" Rows go through {', '.join(rows.steps)} first."
-    body = [table.html() if count else None, note("At their defaults: ", usual)]
-    return Section("Parameters", lead, body)
+    return Section(
+        "Parameters", lead, [table.html() if count else None, note("At their defaults: ", usual)]
+    )
+
+
+def _defaults(owner: Any) -> Any:
+    """Parameters of the constructor, which know their defaults."""
+    return inspect.signature(type(owner).__init__).parameters
 
 
 def _words(value: Any) -> str:
     return type(value).__name__ if hasattr(value, "get_params") else repr(value)
-
-
-def _used_by(kernel: Any) -> list[str]:
-    known = {"rbf": ["gamma"], "laplacian": ["gamma"], "sigmoid": ["gamma", "coef0"],
-             "poly": ["gamma", "degree", "coef0"]}  # fmt: skip
-    return known.get(kernel.name, []) if isinstance(kernel.name, str) else []
 
 
 def certificate(rows: Scored) -> Section:
@@ -158,7 +112,7 @@ def certificate(rows: Scored) -> Section:
     body: list[Any] = [table.html()]
     if len(gaps) > 1:
         body = [beside(table.html(), _problems(rows, gaps, objectives))]
-    lead = _PROMISES[machine.certificate_]
+    lead = _PROMISES.get(machine.certificate_, _PROMISES["none"])
     if np.isinf(machine.gap_):
         lead = (
             "The kernel is not positive semidefinite on these rows, so that no optimum can be"
@@ -179,9 +133,9 @@ def _problems(rows: Scored, gaps: Any, objectives: Any) -> list[Any]:
     for p in order:
         name = named[p] if p < len(named) else f"problem {p + 1}"
         table.add(short(name, 60), number(objectives[p]), number(gaps[p]))
-    which = f"The {len(order)} largest gaps of {len(gaps)} problems." if (
-        len(order) < len(gaps)
-    ) else "The gap of the machine is the largest of its problems'."  # fmt: skip
+    which = "The gap of the machine is the largest of its problems'."
+    if len(order) < len(gaps):
+        which = f"The {len(order)} largest gaps of {len(gaps)} problems."
     return [tag("div", table.html(), note(which))]
 
 
@@ -203,7 +157,7 @@ def convergence(rows: Scored) -> Section | Absent:
     """How objective and gap came down."""
     title, history = "Convergence", rows.machine.history_
     if not history:
-        return Absent(title, "the model has no history: it comes from a file of another program.")
+        return Absent(title, "the model has no history; those of other programs have none.")
     divided = [record for record in history if "parts" in record]
     runs = [(run, 1) for run in runs_of([r for r in history if "parts" not in r])]
     shown = sorted(runs, key=lambda run: -len(run[0]))[:_MOST_RUNS]
@@ -232,8 +186,8 @@ def convergence(rows: Scored) -> Section | Absent:
         pictures.insert(0, picture("relative duality gap", "gap", True, [rows.machine.tol]))
         lead += " The fit ends when the gap is below the dashed line, the tolerance."
     if len(runs) > 1:
-        lead += f" There is a line for each of {plural(len(runs), 'run')} of the solver"
-        lead += "." if len(runs) <= _MOST_RUNS else f", of which the longest {_MOST_RUNS} are drawn."
+        most = f", of which the longest {_MOST_RUNS} are drawn" if len(runs) > _MOST_RUNS else ""
+        lead += f" There is a line for each of {len(runs):,} runs of the solver{most}."
     return Section(title, lead, [beside(*pictures)])
 
 
@@ -241,8 +195,7 @@ def weights(rows: Scored) -> Section | Absent:
     """What a linear machine makes of each feature."""
     title, machine = "Weights of the features", rows.machine
     if machine._kernel.name != "linear" or getattr(machine, "_local", None) is not None:
-        return Absent(title, "only one linear machine has weights of its features; this one has a"
-                      " kernel or several parts.")  # fmt: skip
+        return Absent(title, "only a linear machine of one part has weights of its features.")
     if hasattr(machine, "posterior_"):
         return Absent(title, "they are with their spread in the section on the posterior.")
     found = machine.coef_.toarray() if sparse.issparse(machine.coef_) else np.asarray(machine.coef_)
@@ -265,67 +218,66 @@ def support(rows: Scored) -> Section | Absent:
         return Absent(title, "a machine with a posterior has weights, no dual coefficients.")
     if not len(machine.support_):
         return Absent(title, "the model is its weights alone and keeps no support vectors.")
-    dual = machine._dual
-    size = np.abs(dual).max(axis=0)
     try:
         vectors = None if rows.precomputed else machine.support_vectors_
     except AttributeError as reason:
         return Absent(title, f"{reason}.")
-    first = np.argsort(-size, kind="stable")[:_CANDIDATES]
-    labels = np.repeat(np.arange(len(rows.classes)), machine.n_support_) if (
-        rows.is_classifier
-    ) else None  # fmt: skip
-    scores = None if vectors is None else _scores(rows, vectors[first], labels, first)
-    # of equals the one that lies worse
-    keys = (np.zeros(len(first)) if scores is None else scores, -np.round(size[first], 12))
-    order = np.lexsort(keys)[:_MOST_VECTORS]
+    size = np.abs(machine._dual).max(axis=0)
     what = "margin" if rows.is_classifier else "prediction" if rows.is_regressor else "score"
-    columns = ["row", "class", "coefficient", what, "farthest from the mean in"]
-    table = Table(columns, ["row", "coefficient", what])
-    for place in order:
-        v = first[place]
-        label = "" if labels is None else short(rows.classes[labels[v]], 30)
-        coefficient = float(dual[np.argmax(np.abs(dual[:, v])), v])
-        told = "" if scores is None else number(scores[place], 3)
-        leading = "" if vectors is None else _leading(rows, vectors[[v]])
-        table.add(number(machine.support_[v]), label, number(coefficient), told, leading)
-    most = float(size.max())
-    bound = int(np.sum(size >= most * (1 - 1e-9)))
-    share = f"{plural(len(size), 'support vector')}"
-    if getattr(machine, "_n_rows", 0) > 1 and machine.certificate_ != "none":
-        share += f" of {plural(machine._n_rows, 'row')} of the fit"
-    lead = (
-        f"{share}; these have the largest coefficients. Look here for wrong labels and for rows that"
-        " do not belong."
+    lead = plural(len(size), "support vector")
+    if machine.certificate_ != "none":
+        lead += f" of {plural(machine._n_rows, 'row')} of the fit"
+    lead += (
+        "; these have the largest coefficients. Look here for wrong labels and for rows that do not"
+        " belong."
     )
-    if bound > 1:
-        lead += f" {bound:,} have the same largest coefficient; of those the worst margins come first."
-    after = [note(f"Values are those after {', '.join(rows.steps)}.")] if rows.steps else []
-    return Section(title, lead, [table.html(), *after])
+    equal = int(np.sum(size >= size.max() * (1 - 1e-9)))
+    if equal > 1:
+        lead += f" {equal:,} share the largest coefficient"
+        lead += "." if rows.is_regressor else f"; of these the lowest {what}s come first."
+    after = note(f"Values are those after {', '.join(rows.steps)}.") if rows.steps else None
+    return Section(title, lead, [_vectors(rows, vectors, size, what), after])
 
 
-def _scores(rows: Scored, vectors: Any, labels: Any, first: Any) -> Any:
-    """Margins of support vectors, or what is predicted for them."""
+def _vectors(rows: Scored, vectors: Any, size: Any, what: str) -> Markup:
+    """A table of the vectors with the largest coefficients."""
+    machine, dual = rows.machine, rows.machine._dual
+    labels, scores, usual = None, None, Features()
+    if rows.is_classifier:
+        labels = np.repeat(np.arange(len(rows.classes)), machine.n_support_)
+    first = np.argsort(-size, kind="stable")[:_CANDIDATES]
+    if vectors is not None:
+        scores = _scores(rows, vectors[first], None if labels is None else labels[first])
+        usual.add(vectors)
+    # of equals the one that lies worse
+    worse = np.zeros(len(first)) if scores is None or rows.is_regressor else scores
+    columns = ["row", "coefficient", what, "farthest from the mean in"]
+    if labels is not None:
+        columns.insert(1, "class")
+    table = Table(columns, ["row", "coefficient", what])
+    for place in np.lexsort((worse, -np.round(size[first], 12)))[:_MOST_VECTORS]:
+        v = first[place]
+        label = [] if labels is None else [short(rows.classes[labels[v]], 30)]
+        coefficient = float(dual[np.argmax(np.abs(dual[:, v])), v])
+        told = "unknown" if scores is None else number(scores[place], 3)
+        leading = "" if vectors is None else _leading(rows.machine_names, usual, vectors[[v]])
+        table.add(number(machine.support_[v]), *label, number(coefficient), told, leading)
+    return table.html()
+
+
+def _scores(rows: Scored, vectors: Any, own: Any) -> Any:
+    """Margins of support vectors of these classes, or what is predicted for them."""
     if rows.is_regressor:
-        return rows._ask("predict", vectors)
-    scores = rows._ask("decision_function", vectors)
-    if labels is None:
-        return scores
-    own = labels[first]
-    if scores.ndim == 1:
-        return np.where(own == 1, scores, -scores)
-    return np.nan_to_num(margins_of(scores, own))
+        return rows.ask("predict", vectors)
+    scores = rows.ask("decision_function", vectors)
+    return scores if own is None else np.nan_to_num(margins_of(scores, own))
 
 
-def _leading(rows: Scored, vector: Any) -> str:
-    """The features in which a vector is farthest from the mean, with its values."""
+def _leading(names: list[str], usual: Features, vector: Any) -> str:
+    """The features in which a vector is farthest from the mean of all vectors, with its values."""
     values = np.asarray(vector.toarray() if sparse.issparse(vector) else vector).ravel()
-    names, found = rows.machine_names, rows.features
-    far = np.abs(values)
-    if not rows.steps:
-        far = np.abs(values - found.mean) / np.maximum(found.deviation, 1e-300)
-        far[found.deviation == 0.0] = 0.0
-    order = np.argsort(-far, kind="stable")[:3]
+    far = np.abs(values - usual.mean) / np.maximum(usual.deviation, 1e-300)
+    order = np.argsort(-np.where(usual.deviation > 0.0, far, 0.0), kind="stable")[:3]
     return ", ".join(f"{short(names[i], 24)} = {number(values[i], 3)}" for i in order)
 
 
@@ -339,12 +291,12 @@ def parts(rows: Scored) -> Section | Absent:
     columns = ["level", "parts", "rows of a part", "support vectors", "gap", "seconds"]
     table = Table(columns, columns[1:])
     for record in levels[-_MOST_LISTED:]:
-        sizes = "" if "largest_part" not in record else (
-            f"{number(record['smallest_part'])} to {number(record['largest_part'])}"
-        )  # fmt: skip
+        sizes = ""
+        if "largest_part" in record:
+            sizes = f"{number(record['smallest_part'])} to {number(record['largest_part'])}"
         where = str(record.get("where", "")).rpartition(",")[0]
-        table.add(short(where or "parts"), number(record["parts"]), sizes, number(record["support"]),
-                  number(record["gap"], 3), number(record["seconds"], 3))  # fmt: skip
+        known = [number(record["support"]), number(record["gap"], 3), number(record["seconds"], 3)]
+        table.add(short(where or "parts"), number(record["parts"]), sizes, *known)
     if levels:
         body.append(table.html())
     lead = "The rows were divided, each part was solved alone, and the solutions were put together."
@@ -370,6 +322,6 @@ def _sorted(title: str, sizes: Any, what: str) -> Markup:
     """Sizes from the largest to the smallest; of very many some."""
     sizes = np.sort(sizes)[::-1]
     edges = np.unique(np.linspace(0, len(sizes), min(len(sizes), 100) + 1).round().astype(int))
-    heights = [float(sizes[a:b].mean()) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    heights = [float(sizes[a:b].mean()) for a, b in pairwise(edges)]
     axis = Axis("parts, the largest first", 0.0, float(len(sizes)))
     return figure(title, steps(title, [Line(what, edges, heights)], axis, what))

@@ -76,8 +76,8 @@ def short(value: Any, longest: int = _LONGEST) -> str:
 def number(value: float, digits: int = 4) -> str:
     """A number as people read it.
 
-    >>> number(123456), number(0.25), number(3.2e-7), number(float("nan"))
-    ('123,456', '0.25', '3.2e-07', 'unknown')
+    >>> number(123456.7), number(0.25), number(3.2e-7), number(float("nan"))
+    ('123,457', '0.25', '3.2e-07', 'unknown')
     """
     value = float(value)
     if math.isnan(value):
@@ -86,9 +86,14 @@ def number(value: float, digits: int = 4) -> str:
         return "\u221e" if value > 0 else "\u2212\u221e"
     if value == round(value) and abs(value) < 1e15:
         return f"{value:,.0f}"
-    if 1e-4 <= abs(value) < 1e5:
-        return f"{value:,.{digits}g}" if abs(value) < 1e3 else f"{value:,.{max(0, digits - 4)}f}"
-    return f"{value:.{digits - 1}g}"
+    if 1e3 <= abs(value) < 1e9:
+        return f"{value:,.{max(0, digits - 1 - math.floor(math.log10(abs(value))))}f}"
+    return f"{value:.{digits if abs(value) >= 1e-4 else digits - 1}g}"
+
+
+def counted(weight: float) -> str:
+    """A number of rows, which weights may have made a fraction."""
+    return f"{weight:,.0f}" if weight == round(weight) else number(weight, 3)
 
 
 def percent(share: float) -> str:
@@ -208,9 +213,14 @@ def page(
     top = tag("header", tag("h1", title), tag("p", subtitle, class_="subtitle"), head)
     body = tag(
         "body",
-        tag("main", top, tag("nav", tag("ul", *links), aria_label="Contents"),
-            *[one.html() for one in sections], tag("footer", foot)),
-    )  # fmt: skip
+        tag(
+            "main",
+            top,
+            tag("nav", tag("ul", *links), aria_label="Contents"),
+            *[one.html() for one in sections],
+            tag("footer", foot),
+        ),
+    )
     style = Markup(f"<style>{STYLE.read_text(encoding='utf-8')}</style>")
     metas = [
         tag("meta", charset="utf-8"),
@@ -218,5 +228,5 @@ def page(
         tag("meta", name="color-scheme", content="light dark"),
         tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
     ]
-    first = tag("head", *metas, tag("title", title), style)
+    first = tag("head", *metas, tag("title", f"{title}: report"), style)
     return Markup(f"<!DOCTYPE html>\n{tag('html', first, body, lang='en')}\n")

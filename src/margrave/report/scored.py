@@ -26,7 +26,8 @@ from margrave.rows import RowBlocks
 Floats = NDArray[np.float64]
 
 MOST_CURVES = 8  # classes up to which each has a curve of its own
-_BLOCK = 1 << 22  # numbers of a block: features, or decisions of pairs of classes
+_FEATURES = 1 << 22  # numbers of a block of rows
+_DECISIONS = 1 << 24  # numbers of its decisions: with pairs of classes there are many
 
 
 @dataclass
@@ -55,9 +56,10 @@ class Features:
 
     @property
     def mean(self) -> Floats:
-        """Mean of each feature."""
+        """Mean of each feature; what is nothing but rounding is zero."""
         found: Floats = self.total / self.count
-        return found
+        noise = 1e-14 * np.sqrt(self.squares / self.count) * np.sqrt(self.count)
+        return np.where(np.abs(found) <= noise, 0.0, found)
 
     @property
     def deviation(self) -> Floats:
@@ -188,8 +190,8 @@ class Scored:
                 yield slice(first, first + block.shape[0]), block
                 first += block.shape[0]
             return
-        width = max(self.X.shape[1], len(getattr(self.machine, "intercept_", [0])))
-        step = max(1, _BLOCK // width)
+        problems = len(self.machine.intercept_)
+        step = max(1, min(_FEATURES // max(1, self.X.shape[1]), _DECISIONS // problems))
         for first in range(0, self.n_rows, step):
             at = slice(first, min(first + step, self.n_rows))
             yield at, _safe_indexing(self.X, np.arange(at.start, at.stop))
@@ -202,7 +204,7 @@ class Scored:
         for at, block in self.blocks():
             rows = self._rows(block)
             self.features.add(_numbers(block))
-            predicted = self._ask("predict", rows)
+            predicted = self.ask("predict", rows)
             if self.is_regressor:
                 self.predicted[at] = predicted
             else:
@@ -223,7 +225,8 @@ class Scored:
             warnings.filterwarnings("ignore", message="X does not have valid feature names")
             return self.model[:-1].transform(block)
 
-    def _ask(self, method: str, rows: Any, **more: Any) -> Any:
+    def ask(self, method: str, rows: Any, **more: Any) -> Any:
+        """Call a method of the machine, which may know names of features that the rows lack."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="X does not have valid feature names")
             found = getattr(self._per_class, method)(rows, **more)
@@ -240,7 +243,7 @@ class Scored:
 
     def _score_classes(self, at: slice, rows: Any, n: int, k: int) -> None:
         """Keep margins, and scores of few classes."""
-        scores = self._ask("decision_function", rows)
+        scores = self.ask("decision_function", rows)
         if scores.ndim == 1:
             self._keep("scores", at, scores[:, None], (n, 1))
         elif k <= MOST_CURVES:
@@ -249,15 +252,10 @@ class Scored:
             self._chance(at, rows, n)
         if self.truth is None:
             return
-        own = self.truth[at]
-        if scores.ndim == 1:
-            margins = np.where(own == 1, scores, -scores)
-        else:
-            margins = margins_of(scores, own)
-        self._keep("margins", at, margins, (n,))
+        self._keep("margins", at, margins_of(scores, self.truth[at]), (n,))
 
     def _chance(self, at: slice, rows: Any, n: int) -> None:
-        chances = self._ask("predict_proba", rows)
+        chances = self.ask("predict_proba", rows)
         kept = chances[:, 1] if chances.shape[1] == 2 else chances.max(axis=1)
         self._keep("chances", at, kept, (n,))
         given = chances[np.arange(len(chances)), self.truth[at]]
@@ -266,7 +264,7 @@ class Scored:
     def _spread(self, at: slice, rows: Any, n: int) -> None:
         """Keep mean and deviation of the score of the predicted class."""
         method = "predict" if self.is_regressor else "decision_function"
-        mean, deviation = self._ask(method, rows, return_std=True)
+        mean, deviation = self.ask(method, rows, return_std=True)
         if mean.ndim == 2:
             pick = np.arange(len(mean)), self.predicted[at]
             mean, deviation = mean[pick], deviation[pick]
@@ -303,8 +301,11 @@ class Scored:
     def feature_names(self) -> list[str]:
         """Names of the columns of X."""
         d = self.X.shape[1]
-        for names in (self.names, getattr(self.X, "columns", None),
-                      getattr(self.model, "feature_names_in_", None)):  # fmt: skip
+        for names in (
+            self.names,
+            getattr(self.X, "columns", None),
+            getattr(self.model, "feature_names_in_", None),
+        ):
             if names is not None and len(names) == d:
                 return [str(name) for name in names]
         return [f"feature {i}" for i in range(d)]
@@ -313,9 +314,11 @@ class Scored:
     def machine_names(self) -> list[str]:
         """Names of what the machine sees, which is something else behind other steps."""
         d = self.machine.n_features_in_
-        return self.feature_names if len(self.feature_names) == d else [
-            f"column {i}" for i in range(d)
-        ]  # fmt: skip
+        return (
+            self.feature_names
+            if len(self.feature_names) == d
+            else [f"column {i}" for i in range(d)]
+        )
 
     @cached_property
     def is_of_the_fit(self) -> bool:
@@ -350,7 +353,10 @@ class Scored:
 
 
 def margins_of(scores: Any, own: Any) -> Floats:
-    """Score of a row's own class minus the best of the others."""
+    """Margin of each row: y f(x), or with several classes own score minus best other score."""
+    if scores.ndim == 1:
+        signed: Floats = np.where(own == 1, scores, -scores)
+        return signed
     rows = np.arange(len(own))
     mine: Floats = scores[rows, own].astype(np.float64)
     others = scores.astype(np.float64)

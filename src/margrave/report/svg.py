@@ -1,7 +1,7 @@
 """Pictures as SVG: lines, steps, dots, cells and bars.
 
-All are drawn in units of about one pixel of a phone (`WIDTH` of them from side to side) and coloured
-by the classes of the page's style sheet, so that they follow it into the dark and into print. What
+All are drawn in units of about one pixel of a phone (`WIDTH` of them side by side) and coloured by
+the classes of the page's style sheet, so that they follow it into the dark and into print. What
 is drawn has a bounded size, whatever the data: long lines are thinned, many dots become cells.
 """
 
@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from margrave.report.page import Markup, number, short, tag
-
-Floats = NDArray[np.float64]
+from margrave.report.axis import Axis, Floats
+from margrave.report.page import Markup, short, tag
 
 WIDTH, HEIGHT = 400, 250
 COLOURS = 8
@@ -25,57 +24,7 @@ _RIGHT, _TOP, _BOTTOM = 14, 10, 42
 _MOST_POINTS = 160  # of a line
 _MOST_DOTS = 600
 _CELLS = 36  # a side of the grid that takes the place of dots
-_LETTER = 6.6  # width of one, about
-_HUGE = 1e100
-_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-
-
-@dataclass(frozen=True)
-class Axis:
-    """Numbers from `low` to `high` along a side of a picture."""
-
-    title: str
-    low: float
-    high: float
-    log: bool = False
-
-    @classmethod
-    def over(
-        cls, title: str, values: Any, log: bool = False, also: Sequence[float] = (), pad: float = 0
-    ) -> Axis:
-        """An axis that holds all finite values (of a logarithm: positive ones), with some room."""
-        found = np.concatenate([np.ravel(np.asarray(values, dtype=np.float64)), also])
-        found = np.clip(found[np.isfinite(found)], -_HUGE, _HUGE)
-        if log:
-            found = found[found > 1.0 / _HUGE]
-        low, high = (float(found.min()), float(found.max())) if len(found) else (0.0, 1.0)
-        if log:
-            low, high = (low, high) if len(found) else (0.1, 1.0)
-            low, high = 10.0 ** math.floor(math.log10(low)), 10.0 ** math.ceil(math.log10(high))
-            return cls(title, low, high if high > low else 10.0 * low, True)
-        room = pad * (high - low)
-        if high - low <= 1e-9 * max(abs(low), abs(high)):
-            room = 0.5 * abs(high) or 0.5
-        return cls(title, low - room, high + room)
-
-    def at(self, values: Any) -> Floats:
-        """Place of each value between the ends, which are 0 and 1; what is beyond is at an end."""
-        found = np.asarray(values, dtype=np.float64)
-        low, high = self.low, self.high
-        if self.log:
-            found = np.log10(np.maximum(found, low))
-            low, high = math.log10(low), math.log10(high)
-        return np.clip((found - low) / (high - low), 0.0, 1.0)
-
-    def ticks(self) -> list[tuple[float, str]]:
-        """Round numbers along the axis, and how they are written."""
-        if self.log:
-            low, high = round(math.log10(self.low)), round(math.log10(self.high))
-            step = max(1, math.ceil((high - low) / 5))
-            return [(10.0**e, _power(e)) for e in range(low, high + 1, step)]
-        step = _round_step((self.high - self.low) / 5)
-        first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
-        return [(step * i, _tick(step * i, step)) for i in range(first, last + 1)]
+_LETTER = 7.0  # width of one, about
 
 
 @dataclass(frozen=True)
@@ -89,20 +38,24 @@ class Line:
     thin: bool = False
 
 
-def figure(title: str, picture: Markup, names: Sequence[tuple[str, int]] = (), wide: bool = False):  # type: ignore[no-untyped-def]
+def figure(
+    title: str, picture: Markup, names: Sequence[tuple[str, int]] = (), wide: bool = False
+) -> Markup:
     """A picture with its title and the names of its colours."""
-    shown = [
-        tag("span", tag("i", class_=f"t{colour}"), short(name, 60)) for name, colour in names
-    ]
+    shown = [tag("span", tag("i", class_=f"t{colour}"), short(name, 60)) for name, colour in names]
     legend = tag("span", *shown, class_="legend") if shown else None
     caption = tag("figcaption", tag("b", title), legend)
     return tag("figure", caption, picture, class_="wide" if wide else None)
 
 
 def lines(
-    title: str, series: Sequence[Line], x: Axis, y: Axis, marks: Sequence[float] = (),
+    title: str,
+    series: Sequence[Line],
+    x: Axis,
+    y: Axis,
+    marks: Sequence[float] = (),
     diagonal: bool = False,
-) -> Markup:  # fmt: skip
+) -> Markup:
     """Draw lines; `marks` are heights that matter. Few points get dots."""
     plot = _Plot(x, y)
     drawn = [plot.rule(mark, across=True) for mark in marks]
@@ -121,17 +74,24 @@ def lines(
 
 
 def steps(
-    title: str, series: Sequence[Line], x: Axis, y_title: str, marks: Sequence[float] = (),
+    title: str,
+    series: Sequence[Line],
+    x: Axis,
+    y_title: str,
+    marks: Sequence[float] = (),
     wrong_below: float | None = None,
-) -> Markup:  # fmt: skip
+) -> Markup:
     """Draw heights (`y`) between edges (`x`); `marks` are places on the horizontal axis."""
     y = Axis.over(y_title, [line.y for line in series], also=[0.0])
     plot = _Plot(x, y)
     drawn: list[Any] = []
     if wrong_below is not None and x.low < wrong_below:
         width = float(plot.x(wrong_below)) - plot.left
-        drawn.append(tag("rect", x=_at(plot.left), y=_TOP, width=_at(width), height=plot.tall,
-                         class_="wrong"))  # fmt: skip
+        drawn.append(
+            tag(
+                "rect", x=_at(plot.left), y=_TOP, width=_at(width), height=plot.tall, class_="wrong"
+            )
+        )
     for line in series:
         xs = np.concatenate([[line.x[0]], np.repeat(line.x[1:-1], 2), [line.x[-1]]])
         ys = np.repeat(line.y, 2)
@@ -142,19 +102,21 @@ def steps(
 
 
 def dots(
-    title: str, x_values: Any, y_values: Any, x: Axis, y: Axis, diagonal: bool = False,
+    title: str,
+    x_values: Any,
+    y_values: Any,
+    x: Axis,
+    y: Axis,
+    diagonal: bool = False,
     marks: Sequence[float] = (),
-) -> Markup:  # fmt: skip
+) -> Markup:
     """Draw points; of many, the cells of a grid are darker where more of them are."""
     plot = _Plot(x, y)
     xs, ys = np.asarray(x_values, dtype=np.float64), np.asarray(y_values, dtype=np.float64)
     seen = np.isfinite(xs) & np.isfinite(ys)
     xs, ys = xs[seen], ys[seen]
     drawn = [plot.rule(mark, across=True) for mark in marks]
-    if len(xs) <= _MOST_DOTS:
-        made = plot.circles(xs, ys, 2.5)
-    else:
-        made = plot.grid_of(xs, ys)
+    made = plot.circles(xs, ys, 2.5) if len(xs) <= _MOST_DOTS else plot.grid_of(xs, ys)
     drawn.append(tag("g", *made, class_="t1"))
     if diagonal:
         low, high = max(x.low, y.low), min(x.high, y.high)
@@ -163,9 +125,15 @@ def dots(
 
 
 def cells(
-    title: str, shades: Any, rows: Sequence[Any], columns: Sequence[Any], row_title: str,
-    column_title: str, texts: Any = None, best: tuple[int, int] | None = None,
-) -> Markup:  # fmt: skip
+    title: str,
+    shades: Any,
+    rows: Sequence[Any],
+    columns: Sequence[Any],
+    row_title: str,
+    column_title: str,
+    texts: Any = None,
+    best: tuple[int, int] | None = None,
+) -> Markup:
     """Draw a matrix of shades between 0 and 1; NaN is a cell that holds nothing.
 
     Names of rows and columns are thinned where they would overlap.
@@ -191,12 +159,26 @@ def cells(
             if texts is not None and texts[i][j]:
                 dark = "on" if not np.isnan(shade) and shade > 0.5 else "ink"
                 fits = len(texts[i][j]) * _LETTER < wide
-                drawn.append(_text(left + (j + 0.5) * wide, top + (i + 0.5) * high + 4,
-                                   texts[i][j], f"middle {dark}" + ("" if fits else " small")))
+                drawn.append(
+                    _text(
+                        left + (j + 0.5) * wide,
+                        top + (i + 0.5) * high + 4,
+                        texts[i][j],
+                        f"middle {dark}" + ("" if fits else " small"),
+                    )
+                )
     if best is not None:
         i, j = best
-        drawn.append(tag("rect", x=_at(left + j * wide), y=_at(top + i * high), width=_at(wide),
-                         height=_at(high), class_="best"))  # fmt: skip
+        drawn.append(
+            tag(
+                "rect",
+                x=_at(left + j * wide),
+                y=_at(top + i * high),
+                width=_at(wide),
+                height=_at(high),
+                class_="best",
+            )
+        )
     for i in range(0, n, max(1, math.ceil(13.0 / high))):
         drawn.append(_text(left - 5, top + (i + 0.5) * high + 4, short(rows[i], 12), "end"))
     broadest = max((min(12, len(str(name))) for name in columns), default=1) * _LETTER + 6
@@ -208,9 +190,7 @@ def cells(
     return _picture(title, floor + bottom, [tag("g", *drawn, class_="t1")])
 
 
-def bars(
-    title: str, names: Sequence[Any], values: Any, x_title: str, spread: Any = None
-) -> Markup:
+def bars(title: str, names: Sequence[Any], values: Any, x_title: str, spread: Any = None) -> Markup:
     """Draw a horizontal bar for each value, or with a spread a dot between whiskers."""
     values = np.asarray(values, dtype=np.float64)
     around = np.zeros(len(values)) if spread is None else np.asarray(spread, dtype=np.float64)
@@ -232,12 +212,25 @@ def bars(
         a, b = sorted([across(0.0), across(value)])
         colour = "t1" if value >= 0.0 else "t2"
         if spread is None:
-            drawn.append(tag("rect", x=_at(a), y=_at(y - 6), width=_at(max(b - a, 0.5)), height=12,
-                             class_=f"solid {colour}"))  # fmt: skip
+            drawn.append(
+                tag(
+                    "rect",
+                    x=_at(a),
+                    y=_at(y - 6),
+                    width=_at(max(b - a, 0.5)),
+                    height=12,
+                    class_=f"solid {colour}",
+                )
+            )
             continue
-        drawn.append(tag("g", _line(across(value - width), y, across(value + width), y, "whisker"),
-                         tag("circle", cx=_at(across(value)), cy=_at(y), r=4, class_="solid"),
-                         class_=colour))  # fmt: skip
+        drawn.append(
+            tag(
+                "g",
+                _line(across(value - width), y, across(value + width), y, "whisker"),
+                tag("circle", cx=_at(across(value)), cy=_at(y), r=4, class_="solid"),
+                class_=colour,
+            )
+        )
     drawn.append(_line(across(0.0), 6, across(0.0), floor, "axis"))
     drawn.append(_text(left + wide / 2, floor + 36, x_title, "middle"))
     return _picture(title, floor + 44, drawn)
@@ -268,18 +261,26 @@ class _Plot:
         ]
 
     def grid_of(self, xs: Floats, ys: Floats) -> list[Markup]:
-        sides = [np.minimum((_CELLS * axis.at(v)).astype(int), _CELLS - 1)
-                 for axis, v in zip(self.axes, (xs, ys), strict=True)]  # fmt: skip
+        sides = [
+            np.minimum((_CELLS * axis.at(v)).astype(int), _CELLS - 1)
+            for axis, v in zip(self.axes, (xs, ys), strict=True)
+        ]
         counts = np.zeros((_CELLS, _CELLS))
         np.add.at(counts, tuple(sides), 1.0)
         shades = np.sqrt(counts / counts.max())
         wide, tall = self.wide / _CELLS, self.tall / _CELLS
         return [
-            tag("rect", x=_at(self.left + i * wide), y=_at(_TOP + self.tall - (j + 1) * tall),
-                width=_at(wide), height=_at(tall), class_="cell",
-                fill_opacity=round(0.1 + 0.9 * float(shades[i, j]), 2))
+            tag(
+                "rect",
+                x=_at(self.left + i * wide),
+                y=_at(_TOP + self.tall - (j + 1) * tall),
+                width=_at(wide),
+                height=_at(tall),
+                class_="cell",
+                fill_opacity=round(0.1 + 0.9 * float(shades[i, j]), 2),
+            )
             for i, j in zip(*np.nonzero(counts), strict=True)
-        ]  # fmt: skip
+        ]
 
     def rule(self, value: float, across: bool) -> Markup:
         if across:
@@ -335,24 +336,3 @@ def _at(value: float) -> str:
 def _spread(n: int, most: int) -> NDArray[np.intp]:
     """At most so many of n places, evenly, the first and the last among them."""
     return np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(np.intp))
-
-
-def _round_step(step: float) -> float:
-    unit: float = 10.0 ** math.floor(math.log10(step))
-    return unit * next(f for f in (1.0, 2.0, 5.0, 10.0) if f * unit >= step * (1 - 1e-9))
-
-
-def _tick(value: float, step: float) -> str:
-    if value == 0.0:
-        return "0"
-    if abs(value) >= 1e5 or step < 1e-4:
-        digits = math.ceil(math.log10(max(1.0, abs(value) / step)) + 1e-9) + 1
-        return f"{value:.{digits}g}".replace("e+0", "e").replace("e-0", "e-").replace("e+", "e")
-    digits = max(0, -math.floor(math.log10(step) + 1e-9))
-    return f"{value:,.{digits}f}"
-
-
-def _power(exponent: int) -> str:
-    if -2 <= exponent <= 3:
-        return number(10.0**exponent)
-    return "10" + str(exponent).translate(_RAISED)

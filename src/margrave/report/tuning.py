@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from margrave.report.axis import Axis
 from margrave.report.page import Absent, Markup, Section, Table, number, plural, short
 from margrave.report.scored import Scored
-from margrave.report.svg import Axis, Line, cells, figure, lines
+from margrave.report.svg import Line, cells, figure, lines
 
 _MOST_LISTED = 10
 _MOST_WORDS = 8  # columns whose scores fit into the cells
@@ -34,8 +35,13 @@ def tuning(rows: Scored) -> Section | Absent:
     table = Table(columns, columns)
     for s in order[:_MOST_LISTED]:
         values = [short(_word(value), 40) for value in settings[s]]
-        table.add(*values, number(mean[s], 5), number(found["deviation"][s], 2),
-                  number(found["splits"][s]), class_="best" if s == order[0] else None)  # fmt: skip
+        table.add(
+            *values,
+            number(mean[s], 5),
+            number(found["deviation"][s], 2),
+            number(found["splits"][s]),
+            class_="best" if s == order[0] else None,
+        )
     tried = [len({_word(setting[i]) for setting in settings}) for i in range(len(names))]
     axes = sorted(range(len(names)), key=lambda i: -tried[i])[:2]
     axes = sorted(i for i in axes if tried[i] > 1)
@@ -74,11 +80,15 @@ def _map(found: dict[str, Any], axes: list[int], order: list[int]) -> Markup:
     if len(axes) == 1:
         return _line(title, found, axes[0], values[0], scores[0])
     low, high = np.nanmin(scores), np.nanmax(scores)
-    shades = (scores - low) / (high - low) if high > low else np.where(np.isnan(scores), scores, 0.5)
+    shades = (
+        (scores - low) / (high - low) if high > low else np.where(np.isnan(scores), scores, 0.5)
+    )
     texts = None
     if shape[1] <= _MOST_WORDS:
         texts = [["" if np.isnan(v) else f"{v:.3g}" for v in row] for row in scores]
-    picture = cells(title, shades, values[0], values[1], names[axes[0]], names[axes[1]], texts, best)
+    picture = cells(
+        title, shades, values[0], values[1], names[axes[0]], names[axes[1]], texts, best
+    )
     return figure(title, picture, wide=True)
 
 
@@ -91,8 +101,11 @@ def _line(title: str, found: dict[str, Any], axis: int, values: list[str], score
         places = []
     if not places or not all(math.isfinite(place) for place in places):
         texts = [[f"{v:.3g}" if not np.isnan(v) else "" for v in scores]]
-        return figure(title, cells(title, np.nan_to_num(scores[None]) * 0.4, [""], values, "", name,
-                                   texts), wide=True)  # fmt: skip
+        return figure(
+            title,
+            cells(title, np.nan_to_num(scores[None]) * 0.4, [""], values, "", name, texts),
+            wide=True,
+        )
     log = min(places) > 0.0 and max(places) >= 30.0 * min(places)
     x = Axis.over(name, places, log=log, pad=0.04)
     y = Axis.over(found["metric"], scores, pad=0.1)
