@@ -25,6 +25,11 @@ from margrave.report.scored import Scored
 _MOST_FEATURES = 12
 _MOST_CLASSES = 20
 _MOST_LISTED = 15  # of more classes than that
+_ORIGIN = {
+    True: "They are the rows of the fit: figures for new rows are usually worse.",
+    False: "They are not the rows of the fit as a whole; rows that the model has seen flatter it.",
+    None: "Whether it was trained on them the model cannot tell; rows that it has seen flatter it.",
+}
 
 
 def data(rows: Scored) -> Section:
@@ -55,12 +60,7 @@ def data(rows: Scored) -> Section:
     body: list[Any] = [beside(*parts)]
     if not rows.precomputed:
         body += [tag("h3", "Features"), _feature_table(rows)]
-    what = (
-        "They are the rows of the fit: figures for new rows are usually worse."
-        if rows.is_of_the_fit
-        else "They are not the rows of the fit; what the model has seen of them flatters it."
-    )
-    return Section("Data", f"The rows that this page is about. {what}", body)
+    return Section("Data", f"The rows that this page is about. {_ORIGIN[rows.of_the_fit]}", body)
 
 
 def _feature_table(rows: Scored) -> list[Any]:
@@ -68,9 +68,12 @@ def _feature_table(rows: Scored) -> list[Any]:
     columns = ["feature", "least", "mean", "largest", "deviation", "not zero"]
     table = Table(columns, columns[1:])
     for i in range(min(len(names), _MOST_FEATURES)):
-        values = [found.low[i], found.mean[i], found.high[i], found.deviation[i]]
+        low, high, deviation = found.low[i], found.high[i], found.deviation[i]
+        mean = found.mean[i] if abs(found.mean[i]) > 1e-12 * deviation else 0.0  # but for rounding
         filled = percent(float(found.filled[i]) / found.count)
-        table.add(short(names[i], 60), *(number(v, 3) for v in values), filled)
+        table.add(
+            short(names[i], 60), *(number(v, 3) for v in (low, mean, high, deviation)), filled
+        )
     more = len(names) - _MOST_FEATURES
     return [table.html(), note(f"And {plural(more, 'feature')} more.") if more > 0 else None]
 

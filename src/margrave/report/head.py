@@ -50,7 +50,7 @@ def _judged(rows: Scored) -> tuple[str, str]:
 def figures(rows: Scored) -> list[Figure]:
     """What the predictions are worth, and what the machine is."""
     machine = rows.machine
-    whose = "on the rows of the fit" if rows.is_of_the_fit else "on these rows"
+    whose = "on the rows of the fit" if rows.of_the_fit else "on these rows"
     found = _errors(rows, whose) if rows.is_regressor else _hits(rows, whose)
     if hasattr(machine, "posterior_"):
         r_hat = number(machine.diagnostics_["max_r_hat"])

@@ -19,8 +19,10 @@ from scipy import sparse
 from sklearn.base import is_classifier, is_regressor
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, check_consistent_length, column_or_1d
-from sklearn.utils.validation import _check_sample_weight, _num_samples, check_is_fitted
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
+from margrave.engines import is_collection
+from margrave.resources import thread_count
 from margrave.rows import RowBlocks
 
 Floats = NDArray[np.float64]
@@ -32,39 +34,41 @@ _DECISIONS = 1 << 24  # numbers of its decisions: with pairs of classes there ar
 
 @dataclass
 class Features:
-    """Sums over the rows of each feature."""
+    """Least, mean, largest and spread of each feature, of rows that come in blocks."""
 
     count: int = 0
-    total: Any = 0.0
-    squares: Any = 0.0
+    mean: Any = 0.0
+    apart: Any = 0.0  # sum of the squared distances from the mean
     low: Any = np.inf
     high: Any = -np.inf
-    filled: Any = 0
+    filled: Any = 0  # rows in which a feature is not zero
 
     def add(self, rows: Any) -> None:
-        """Count some rows in."""
-        self.count += rows.shape[0]
-        present = rows != 0
-        self.filled = self.filled + np.asarray(present.sum(axis=0)).ravel()
-        self.total = self.total + np.asarray(rows.sum(axis=0, dtype=np.float64)).ravel()
-        squares = rows.multiply(rows) if sparse.issparse(rows) else np.square(rows, dtype=float)
-        self.squares = self.squares + np.asarray(squares.sum(axis=0)).ravel()
-        least, most = rows.min(axis=0), rows.max(axis=0)
-        if sparse.issparse(rows):
-            least, most = least.toarray().ravel(), most.toarray().ravel()
-        self.low, self.high = np.minimum(self.low, least), np.maximum(self.high, most)
+        """Count rows in, some at a time."""
+        for at in _stretches(rows, 1):
+            with np.errstate(over="ignore", invalid="ignore"):
+                self._add(rows[at])
 
-    @property
-    def mean(self) -> Floats:
-        """Mean of each feature; what is nothing but rounding is zero."""
-        found: Floats = self.total / self.count
-        noise = 1e-14 * np.sqrt(self.squares / self.count) * np.sqrt(self.count)
-        return np.where(np.abs(found) <= noise, 0.0, found)
+    def _add(self, rows: Any) -> None:
+        n = rows.shape[0]
+        mean = np.asarray(rows.mean(axis=0, dtype=np.float64)).ravel()
+        if sparse.issparse(rows):
+            apart = np.asarray(rows.multiply(rows).sum(axis=0)).ravel() - n * mean**2
+            low, high = (side.toarray().ravel() for side in (rows.min(axis=0), rows.max(axis=0)))
+        else:
+            apart = np.square(rows - mean).sum(axis=0)
+            low, high = rows.min(axis=0), rows.max(axis=0)
+        total, step = self.count + n, mean - self.mean
+        self.apart = self.apart + apart + step**2 * self.count * n / total
+        self.mean = self.mean + step * n / total
+        self.low, self.high = np.minimum(self.low, low), np.maximum(self.high, high)
+        self.filled = self.filled + np.asarray((rows != 0).sum(axis=0)).ravel()
+        self.count = total
 
     @property
     def deviation(self) -> Floats:
         """Standard deviation of each feature."""
-        found: Floats = np.sqrt(np.maximum(self.squares / self.count - self.mean**2, 0.0))
+        found: Floats = np.sqrt(np.maximum(self.apart / self.count, 0.0))
         return found
 
 
@@ -139,15 +143,15 @@ class Scored:
 
     def _check(self) -> None:
         if not isinstance(self.X, RowBlocks):
-            if hasattr(self.X, "dask") or hasattr(self.X, "to_delayed"):
-                raise ValueError("a report needs rows in one array or in RowBlocks; compute them")
+            if is_collection(self.X):
+                raise ValueError("a report needs rows in one array, got a Dask collection")
             if not hasattr(self.X, "shape"):
                 self.X = np.asarray(self.X)
             if sparse.issparse(self.X):
                 self.X = self.X.tocsr()
             if len(self.X.shape) != 2:
                 raise ValueError(f"X has {len(self.X.shape)} dimensions, needs 2")
-        self.n_rows = n = self.X.shape[0] if isinstance(self.X, RowBlocks) else _num_samples(self.X)
+        self.n_rows = n = int(self.X.shape[0])
         if n == 0:
             raise ValueError("X has no rows, a report needs at least one")
         if self.y is None and (self.is_classifier or self.is_regressor):
@@ -156,8 +160,6 @@ class Scored:
         self.weight = _check_sample_weight(
             self.sample_weight, anything, dtype=np.float64, ensure_non_negative=True
         )
-        if not self.weight.any():
-            raise ValueError("every row has the weight zero, so that there is nothing to report")
         self.truth: Any = None
         if self.y is not None:
             self.y = column_or_1d(np.asarray(self.y))
@@ -190,10 +192,7 @@ class Scored:
                 yield slice(first, first + block.shape[0]), block
                 first += block.shape[0]
             return
-        problems = len(self.machine.intercept_)
-        step = max(1, min(_FEATURES // max(1, self.X.shape[1]), _DECISIONS // problems))
-        for first in range(0, self.n_rows, step):
-            at = slice(first, min(first + step, self.n_rows))
+        for at in _stretches(self.X, len(self.machine.intercept_)):
             yield at, _safe_indexing(self.X, np.arange(at.start, at.stop))
 
     # --- the pass --------------------------------------------------------------------------
@@ -203,8 +202,8 @@ class Scored:
         self.predicted = np.empty(n, dtype=np.float64 if self.is_regressor else np.int64)
         for at, block in self.blocks():
             rows = self._rows(block)
+            predicted = self.ask("predict", rows)  # and with it raise for rows that do not fit
             self.features.add(_numbers(block))
-            predicted = self.ask("predict", rows)
             if self.is_regressor:
                 self.predicted[at] = predicted
             else:
@@ -280,7 +279,7 @@ class Scored:
         checked = divided._check_rows(rows, reset=False)
         if self.parts is None:
             self.parts = np.empty(n, dtype=np.int64)
-        self.parts[at] = assign(checked, 1)
+        self.parts[at] = assign(checked, thread_count(divided.n_jobs))
 
     @property
     def divided(self) -> Any:
@@ -314,30 +313,30 @@ class Scored:
     def machine_names(self) -> list[str]:
         """Names of what the machine sees, which is something else behind other steps."""
         d = self.machine.n_features_in_
-        return (
-            self.feature_names
-            if len(self.feature_names) == d
-            else [f"column {i}" for i in range(d)]
-        )
+        if len(self.feature_names) == d:
+            return self.feature_names
+        return [f"column {i}" for i in range(d)]
 
     @cached_property
-    def is_of_the_fit(self) -> bool:
-        """Whether the rows seem to be those that the machine was trained on."""
+    def of_the_fit(self) -> bool | None:
+        """Whether the rows seem to be those that the machine was trained on; None if unknown."""
         machine = self.machine
-        if isinstance(self.X, RowBlocks) or getattr(machine, "_n_rows", None) != self.n_rows:
-            return False
         if machine.certificate_ == "none" and not hasattr(machine, "posterior_"):
-            return False  # of another program, which tells nothing of its rows
-        if self.precomputed or not len(getattr(machine, "support_", [])):
-            return True
-        some = machine.support_[:50]
+            return None  # of another program, which tells nothing of its rows
+        if machine._n_rows != self.n_rows:
+            return False
+        some = getattr(machine, "support_", np.empty(0))[:50]
         try:
             known = machine.support_vectors_[:50]
         except AttributeError:
-            return True
+            return None
+        if isinstance(self.X, RowBlocks) or not len(some):
+            return None
         rows = _numbers(self._rows(_safe_indexing(self.X, some)))
-        apart = abs(rows - known)
-        return bool(apart.max() <= 1e-6 * max(1e-300, abs(known).max()))
+        if self.precomputed:  # values of the fit are the same from either side
+            rows = rows[:, some]
+            known = rows.T
+        return bool(abs(rows - known).max() <= 1e-6 * max(1e-300, abs(known).max()))
 
     def share(self, which: Any) -> float:
         """Share of the weight of rows that are among the given ones."""
@@ -369,6 +368,15 @@ def margins_of(scores: Any, own: Any) -> Floats:
 def _numbers(rows: Any) -> Any:
     """Rows of any kind of table as numbers."""
     return rows if sparse.issparse(rows) else np.asarray(rows, dtype=np.float64)
+
+
+def _stretches(X: Any, decisions: int) -> Iterator[slice]:
+    """Rows some at a time, so that neither they nor their decisions take much memory."""
+    n = X.shape[0]
+    numbers = X.nnz if sparse.issparse(X) else n * X.shape[1]
+    step = max(1, min(_FEATURES * n // max(1, numbers), _DECISIONS // decisions))
+    for first in range(0, n, step):
+        yield slice(first, min(first + step, n))
 
 
 def _make_finite(values: Floats) -> None:
