@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -74,3 +75,24 @@ def closed_folder():
         os.seteuid(me)
         folder.chmod(0o755)
         shutil.rmtree(folder)
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, tmp_path):
+    """Run a command in this process: its exit code and what it printed."""
+    from margrave import cli
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def runner(*words, command=None):
+        monkeypatch.setattr(sys, "argv", ["margrave", *map(str, words)])
+        with pytest.raises(SystemExit) as end:
+            (command or cli.main)()
+        out, err = capsys.readouterr()
+        assert "Traceback" not in err
+        if end.value.code == 2:
+            assert len(err.splitlines()) == 1, err
+        return end.value.code, out, err
+
+    return runner

@@ -61,25 +61,6 @@ def write(folder, form, X, y, name="data"):
     return [str(folder / f"{name}.npz")]
 
 
-@pytest.fixture
-def run(monkeypatch, capsys, tmp_path):
-    """Run a command in this process: its exit code and what it printed."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def runner(*words, command=cli.main):
-        monkeypatch.setattr(sys, "argv", ["margrave", *map(str, words)])
-        with pytest.raises(SystemExit) as end:
-            command()
-        out, err = capsys.readouterr()
-        assert "Traceback" not in err
-        if end.value.code == 2:
-            assert len(err.splitlines()) == 1, err
-        return end.value.code, out, err
-
-    return runner
-
-
 def good(outcome):
     code, out, err = outcome
     assert code == 0, err

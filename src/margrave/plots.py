@@ -13,6 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from margrave.report.machine import runs_of
+from margrave.report.scored import margins_of
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -171,7 +174,7 @@ def convergence(
     right = ax.twinx()
     for name, model, colour in zip(names, models, _palette(len(models)), strict=True):
         # several binary problems share one history: one line for each
-        for number, part in enumerate(_runs(model.history_)):
+        for number, part in enumerate(runs_of(model.history_)):
             seconds, objective, gap = (
                 [record[key] for record in part] for key in ("seconds", "objective", "gap")
             )
@@ -207,15 +210,9 @@ def margins(estimator: Any, X: Any, y: Any) -> NDArray[np.float64]:
         raise ValueError(f"y has labels that the estimator does not know: {unknown.tolist()}")
     own = np.searchsorted(classes, y)
     scores = np.asarray(estimator.decision_function(X), dtype=np.float64)
-    if scores.ndim == 1:
-        return np.where(own == 1, scores, -scores)
-    if scores.shape[1] != len(classes):
+    if scores.ndim > 1 and scores.shape[1] != len(classes):
         raise ValueError("margins need one score per class: set decision_function_shape='ovr'")
-    rows = np.arange(len(y))
-    mine: NDArray[np.float64] = scores[rows, own]
-    scores[rows, own] = -np.inf
-    mine -= scores.max(axis=1)
-    return mine
+    return margins_of(scores, own)
 
 
 def _histogram(ax: Any, sample: Any, low: float, high: float, colour: str, label: str) -> None:
@@ -329,17 +326,3 @@ def _shade_classes(ax: Any, xs: Any, ys: Any, labels: Any, classes: Any, colours
     )  # fmt: skip
     for c in range(len(classes)):
         ax.contour(xs, ys, np.equal(Z, c).astype(float), levels=[0.5], colors=_INK, linewidths=1.0)
-
-
-def _runs(history: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Split a history by problem: by its place, and where the count of rounds starts again."""
-    runs: list[list[dict[str, Any]]] = []
-    current: dict[str, list[dict[str, Any]]] = {}
-    for record in history:
-        place = record.get("where", "")
-        run = current.get(place)
-        if run is None or record["round"] < run[-1]["round"]:
-            run = current[place] = []
-            runs.append(run)
-        run.append(record)
-    return runs

@@ -25,8 +25,9 @@ from sklearn.model_selection._validation import (
 )
 from sklearn.utils import column_or_1d, indexable
 from sklearn.utils._param_validation import Interval
-from sklearn.utils.validation import _check_method_params, _num_samples
+from sklearn.utils.validation import _check_method_params, _num_samples, check_is_fitted
 
+from margrave.report import Report, make_report
 from margrave.resources import parse_bytes, thread_count
 from margrave.rows import RowBlocks
 from margrave.tuning import race
@@ -329,8 +330,58 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
         else:
             self.best_estimator_.fit(task.X, task.y, **task.fit_params)
         self.refit_time_ = time.perf_counter() - begin
+        machine = machine_of(self.best_estimator_)
+        if machine is not None:
+            machine.tuning_ = self._tuning()
         if hasattr(self.best_estimator_, "feature_names_in_"):
             self.feature_names_in_ = self.best_estimator_.feature_names_in_
+
+    def _tuning(self) -> dict[str, Any]:
+        """The search in plain values for reports and model files, see `margrave.report.tuning`."""
+        table = self.cv_results_
+        params = table["params"]
+        names = list(dict.fromkeys(name for setting in params for name in setting))
+        metric = self.refit if isinstance(self.refit, str) else "score"
+        if f"mean_test_{metric}" not in table:  # of several metrics a function has chosen
+            metric = next(key[10:] for key in table if key.startswith("mean_test_"))
+        run = [~np.isnan(table[f"split{k}_test_{metric}"]) for k in range(self.n_splits_)]
+        return {
+            "metric": metric,
+            "names": names,
+            "settings": [[plain(setting.get(name)) for name in names] for setting in params],
+            "mean": np.asarray(table[f"mean_test_{metric}"], dtype=np.float64),
+            "deviation": np.asarray(table[f"std_test_{metric}"], dtype=np.float64),
+            "splits": np.sum(run, axis=0),
+        }
+
+    def report(self, X: Any, y: Any = None, sample_weight: Any = None) -> Report:
+        """Make a page about the best machine, with the scores of all settings.
+
+        Parameters
+        ----------
+        X : {array-like, sparse} of shape (n_samples, n_features)
+            Rows, best such that the search has not seen.
+        y : array-like of shape (n_samples,)
+            Labels or targets.
+        sample_weight : array-like of shape (n_samples,), default=None
+            How often each row counts in the figures.
+
+        Returns
+        -------
+        report : :class:`~margrave.report.Report`
+            The page as a string of HTML, with `save(path)`; notebooks show it.
+        """
+        check_is_fitted(self)
+        if not hasattr(self, "best_estimator_"):
+            raise ValueError("a report needs the best machine fitted to all rows: set refit=True")
+        return make_report(self.best_estimator_, X, y, sample_weight)
+
+
+def plain(value: Any) -> Any:
+    """A value that a model file can hold: numbers and words as they are, else how it is written."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    return value if value is None or isinstance(value, (bool, int, float, str)) else repr(value)
 
 
 def _mean(results: list[dict[str, Any]], example: dict[str, Any]) -> dict[str, Any]:

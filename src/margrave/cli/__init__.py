@@ -1,4 +1,4 @@
-"""The command line: ``margrave train | predict | evaluate | tune | info | bench | demo``."""
+"""The command line: ``margrave train | predict | evaluate | report | tune | info | ...``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from margrave.cli.console import run
 
 def main() -> None:
     """Run ``margrave``."""
-    from margrave.cli import train, use  # noqa: F401  (their commands)
+    from margrave.cli import report, train, use  # noqa: F401  (their commands)
     from margrave.cli.app import app
 
     arguments = with_weights(sys.argv[1:]) or ["--help"]

@@ -41,6 +41,7 @@ from margrave.models import Committee, Expansion, LinearModel, LocalModels
 from margrave.partitions import nearest
 from margrave.problem import JointProblem, Problem
 from margrave.progress import Progress
+from margrave.report import Report, make_report
 from margrave.resources import parse_bytes, thread_count
 from margrave.rows import RemoteRows, RowBlocks, is_mapped
 from margrave.solvers import SOLVERS, Settings, Solution, WorkingSet, resolve_solver
@@ -205,7 +206,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         Models that come early are stored by `pack` on a copy of this estimator: `early_`. `rows`
         are those of the fit behind the rows of the problems, for a search that lends kernel values.
         """
-        self.__dict__.pop("early_", None)  # of an earlier fit
+        for name in ("early_", "tuning_"):  # of an earlier fit
+            self.__dict__.pop(name, None)
         progress = Progress(
             tol=self.tol,
             max_iter=self.max_iter,
@@ -511,6 +513,26 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         from margrave.estimators._files import save  # knows all estimators
 
         save(self, path)
+
+    def report(self, X: Any, y: Any = None, sample_weight: Any = None) -> Report:
+        """Make a page that shows what the model has learned and how far it can be trusted.
+
+        Parameters
+        ----------
+        X : {array-like, sparse} of shape (n_samples, n_features)
+            Rows, best such that the model has not seen; kernel values with the training rows when
+            `kernel="precomputed"`.
+        y : array-like of shape (n_samples,)
+            Labels or targets; :class:`OneClassSVM` needs none.
+        sample_weight : array-like of shape (n_samples,), default=None
+            How often each row counts in the figures.
+
+        Returns
+        -------
+        report : :class:`~margrave.report.Report`
+            The page as a string of HTML, with `save(path)`; notebooks show it.
+        """
+        return make_report(self, X, y, sample_weight)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -65,6 +65,7 @@ class BayesianMachine(KernelMachine):
         """
         sampler = self._sampler()
         sampler.check()
+        self.__dict__.pop("tuning_", None)  # of an earlier fit
         self._kernel = self._kernel_for(X, weight)
         data = Data(
             take(X, rows, square=self._kernel.is_precomputed),

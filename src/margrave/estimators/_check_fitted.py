@@ -58,6 +58,7 @@ class _Fitted:
             self._check_expansion()
         if hasattr(model, "classes_"):
             self._check_classes()
+        self._check_story()
         self._try()
 
     def _check_expansion(self) -> None:
@@ -146,6 +147,42 @@ class _Fitted:
         if hasattr(model, "posterior_"):
             _expect(len(model.posterior_.mean) == problems, "the posterior")
 
+    def _check_story(self) -> None:
+        """What is told of the fit, in reports for instance."""
+        model = self.model
+        for name in ("gap_", "objective_"):
+            _expect(_is_number(getattr(model, name)), name)
+        if not hasattr(model, "posterior_"):
+            shape = np.shape(model.gaps_)
+            for name in ("gaps_", "objectives_", "_absolute_gaps"):
+                found = getattr(model, name)
+                _expect(_numbers(found, 1) and found.shape == shape and found.size > 0, name)
+        else:
+            _whole(model, "n_draws_", 0)
+            for name in ("max_r_hat", "min_ess", "r_hat_objective", "ess_objective"):
+                _expect(_is_number(model.diagnostics_[name]), "diagnostics_")
+        _expect(isinstance(model.history_, list), "history_")
+        wanted = ("round", "seconds", "objective", "gap", "support")
+        for record in model.history_:
+            _expect(isinstance(record, dict), "history_")
+            _expect(all(_is_number(record.get(name)) for name in wanted), "history_")
+            for name in ("parts", "largest_part", "smallest_part"):
+                _expect(_is_number(record.get(name, 0)), "history_")
+        if hasattr(model, "tuning_"):
+            self._check_tuning(model.tuning_)
+
+    def _check_tuning(self, found: Any) -> None:
+        names, settings = found["names"], found["settings"]
+        _expect(isinstance(names, list) and isinstance(settings, list), "tuning_")
+        _expect(len(settings) > 0, "tuning_")
+        for setting in settings:
+            _expect(isinstance(setting, list) and len(setting) == len(names), "tuning_")
+        for name in ("mean", "deviation"):
+            _expect(_numbers(found[name], 1) and len(found[name]) == len(settings), "tuning_")
+        splits = found["splits"]
+        _expect(_integers(splits) and splits.shape == (len(settings),), "tuning_")
+        _expect(isinstance(found["metric"], str), "tuning_")
+
     def _try(self) -> None:
         """Predict a row of zeros."""
         row: Any = sparse.csr_matrix((1, self.d))
@@ -165,6 +202,10 @@ def _whole(model: Any, name: str, least: int) -> int:
     value = getattr(model, name)
     _expect(isinstance(value, int) and not isinstance(value, bool) and value >= least, name)
     return int(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _integers(array: Any) -> bool:

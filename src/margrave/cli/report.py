@@ -1,0 +1,46 @@
+"""The command ``report``."""
+
+from __future__ import annotations
+
+from sklearn.base import is_classifier, is_regressor
+
+from margrave.cli import machines
+from margrave.cli.app import app
+from margrave.cli.console import say
+from margrave.cli.options import Data, Label, Model, Output, Quiet
+from margrave.cli.use import rows_for
+from margrave.report import make_report
+
+
+@app.command()
+def report(
+    model: Model,
+    data: Data,
+    output: Output = None,
+    label: Label = None,
+    quiet: Quiet = False,
+) -> int:
+    """Write a page about MODEL on DATA: one HTML file, MODEL.html unless told.
+
+    It shows the data, the parameters, the certificate, how the fit converged, and what the
+    predictions are worth.
+    """
+    path = output or f"{model}.html"
+    machines.check_output(path)
+    found, table = rows_for(model, data, label)
+    machine = machines.machine_of(found)
+    y = table.y
+    if y is None and (is_classifier(machine) or is_regressor(machine)):
+        raise ValueError(f"{data}: there are no labels to compare with")
+    if y is not None:
+        y = machines.in_terms(machine, y)
+        if is_regressor(machine) and y.dtype.kind in "US":
+            raise ValueError(f"{data}: {type(machine).__name__} needs numbers as labels")
+    try:
+        page = make_report(found, table.X, y, names=table.notes.get("names"))
+    except ValueError as error:
+        raise ValueError(f"{data}: {error}") from None
+    page.save(path)
+    if not quiet:
+        say(f"wrote {path}, {len(page.encode()) / 1000:.0f} kB")
+    return 0

@@ -1,0 +1,110 @@
+"""The section on the rows that a report is about."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from margrave.report.page import (
+    Markup,
+    Section,
+    Table,
+    bar,
+    beside,
+    counted,
+    note,
+    number,
+    percent,
+    plural,
+    short,
+    tag,
+)
+from margrave.report.scored import Scored
+
+_MOST_FEATURES = 12
+_MOST_CLASSES = 20
+_MOST_LISTED = 15  # of more classes than that
+_ORIGIN = {
+    True: "They are the rows of the fit: figures for new rows are usually worse.",
+    False: "They are not the rows of the fit as a whole; rows that the model has seen flatter it.",
+    None: "Whether it was trained on them the model cannot tell; rows that it has seen flatter it.",
+}
+
+
+def data(rows: Scored) -> Section:
+    """What the rows are."""
+    n, d = rows.n_rows, rows.X.shape[1]
+    found = rows.features
+    facts = Table(["", "value"], ["value"])
+    facts.add("rows", number(n))
+    facts.add("kernel values per row" if rows.precomputed else "features", number(d))
+    filled = float(np.sum(found.filled)) / (n * d)
+    facts.add("entries that are not zero", percent(filled))
+    if not rows.precomputed:
+        constant = int(np.sum(found.low == found.high))
+        facts.add("features that never change", number(constant))
+        facts.add("features that are zero in every row", number(int(np.sum(found.filled == 0))))
+    if rows.sample_weight is None:
+        facts.add("weights", "every row counts once")
+    else:
+        low, high = number(rows.weight.min()), number(rows.weight.max())
+        facts.add("weights", f"from {low} to {high}, in all {number(rows.weight.sum())}")
+        facts.add("rows of weight zero", number(int(np.sum(rows.weight == 0.0))))
+    if rows.is_regressor:
+        middle = [number(v) for v in rows.quantiles(rows.truth, [0.0, 0.5, 1.0])]
+        facts.add("targets", f"from {middle[0]} to {middle[2]}, median {middle[1]}")
+    parts: list[Any] = [facts.html()]
+    if rows.truth is not None and not rows.is_regressor:
+        parts.append(_class_table(rows))
+    body: list[Any] = [beside(*parts)]
+    if not rows.precomputed:
+        body += [tag("h3", "Features"), _feature_table(rows)]
+    return Section("Data", f"The rows that this page is about. {_ORIGIN[rows.of_the_fit]}", body)
+
+
+def _feature_table(rows: Scored) -> list[Any]:
+    found, names = rows.features, rows.feature_names
+    columns = ["feature", "least", "mean", "largest", "deviation", "not zero"]
+    table = Table(columns, columns[1:])
+    for i in range(min(len(names), _MOST_FEATURES)):
+        low, high, deviation = found.low[i], found.high[i], found.deviation[i]
+        mean = found.mean[i] if abs(found.mean[i]) > 1e-12 * deviation else 0.0  # but for rounding
+        filled = percent(float(found.filled[i]) / found.count)
+        table.add(
+            short(names[i], 60), *(number(v, 3) for v in (low, mean, high, deviation)), filled
+        )
+    more = len(names) - _MOST_FEATURES
+    return [table.html(), note(f"And {plural(more, 'feature')} more.") if more > 0 else None]
+
+
+def _class_table(rows: Scored) -> Markup:
+    """Classes, their shares and what the fit made of them."""
+    machine = rows.machine
+    counts = np.bincount(rows.truth, rows.weight, len(rows.classes))
+    total = counts.sum()
+    vectors = getattr(machine, "n_support_", None)
+    factors = getattr(machine, "class_weight_", None)
+    columns = ["class", "rows", "share", ""]
+    if factors is not None and np.all(factors == 1.0):
+        factors = None
+    if factors is not None:
+        columns.insert(3, "weight in the fit")
+    if not rows.is_classifier or (vectors is not None and not vectors.any()):
+        vectors = None
+    if vectors is not None:
+        columns.insert(-1, "support vectors")
+    table = Table(columns, ["rows", "share", "weight in the fit", "support vectors"])
+    order = np.arange(len(counts))
+    if len(counts) > _MOST_CLASSES:
+        order = np.argsort(-counts, kind="stable")[:_MOST_LISTED]
+    for c in order:
+        cells_ = [short(rows.classes[c], 60), counted(counts[c]), percent(counts[c] / total)]
+        if factors is not None:
+            cells_.append(number(factors[c]))
+        if vectors is not None:
+            cells_.append(number(vectors[c]))
+        table.add(*cells_, bar(counts[c] / total))
+    more = len(counts) - len(order)
+    after = note(f"And {plural(more, 'class')} with no more rows than these.") if more else None
+    return tag("div", table.html(), after)

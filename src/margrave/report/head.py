@@ -1,0 +1,97 @@
+"""The head of the page: what the model is, how far it can be trusted, and its key figures."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from margrave.report.page import Markup, number, percent, plural, short, tag
+from margrave.report.scored import Scored
+
+Figure = tuple[str, str, str]  # what it is, the figure, a word on it
+
+
+def subtitle(rows: Scored) -> str:
+    """The model and the data in a line."""
+    kernel = rows.machine._kernel
+    words = ["kernel of its own" if kernel.is_callable else f"{kernel.name} kernel"]
+    if rows.is_classifier:
+        words.append(plural(len(rows.classes), "class"))
+    words.append(plural(rows.n_rows, "row"))
+    words.append(plural(rows.X.shape[1], "kernel value" if rows.precomputed else "feature"))
+    return "Report: " + ", ".join(words)
+
+
+def verdict(rows: Scored) -> Markup:
+    """One sentence on how far the fit can be trusted."""
+    kind, text = _judged(rows)
+    return tag("p", text, class_=f"verdict {kind}")
+
+
+def _judged(rows: Scored) -> tuple[str, str]:
+    machine, gap = rows.machine, max(0.0, rows.machine.gap_)
+    if hasattr(machine, "posterior_"):
+        if machine.converged_:
+            return "good", "The chains agree: the posterior can be relied on."
+        return "bad", "The chains do not agree yet: raise n_samples or burn_in."
+    if machine.certificate_ == "none" or np.isnan(machine.gap_):
+        return "fair", "There is no certificate: how well the problem was solved is unknown."
+    if np.isinf(gap):
+        return "bad", "Nothing can be certified: the kernel is not positive semidefinite."
+    if machine.certificate_ != "full":
+        made = "parts" if machine.certificate_ == "blocks" else "landmarks"
+        own = f"A model of {made}: its own problem is solved to {percent(gap)}"
+        return "fair", f"{own}, which says nothing of the whole problem."
+    if machine.converged_:
+        return "good", f"Certified: the objective is within {percent(gap)} of its best value."
+    missed = f", more than the {percent(machine.tol)} asked for" if gap > machine.tol else ""
+    return "bad", f"Not converged: the objective may be {percent(gap)} from its best value{missed}."
+
+
+def figures(rows: Scored) -> list[Figure]:
+    """What the predictions are worth, and what the machine is."""
+    machine = rows.machine
+    whose = "on the rows of the fit" if rows.of_the_fit else "on these rows"
+    found = _errors(rows, whose) if rows.is_regressor else _hits(rows, whose)
+    if hasattr(machine, "posterior_"):
+        r_hat = number(machine.diagnostics_["max_r_hat"])
+        found.append(("largest R-hat", r_hat, "good: at most 1.05"))
+        found.append(("draws", number(machine.n_draws_), "of all chains"))
+    else:
+        kind = f"certificate: {machine.certificate_}"
+        found.append(("duality gap", number(machine.gap_, 3), kind))
+        count, share = len(machine.support_), ""
+        if machine.certificate_ != "none":
+            share = f"{percent(count / machine._n_rows)} of the rows of the fit"
+        found.append(("support vectors", number(count), share))
+    if machine.history_:
+        seconds = number(machine.history_[-1]["seconds"], 3)
+        found.append(("seconds to fit", seconds, short(f"solver: {machine.solver_}", 40)))
+    return found
+
+
+def _errors(rows: Scored, whose: str) -> list[Figure]:
+    error, total = rows.truth - rows.predicted, float(rows.weight.sum())
+    squares = float(rows.weight @ error**2)
+    apart = rows.truth - float(rows.weight @ rows.truth) / total
+    around = float(rows.weight @ apart**2)
+    found = [
+        ("root mean squared error", number(np.sqrt(squares / total)), whose),
+        ("mean absolute error", number(float(rows.weight @ np.abs(error)) / total), whose),
+    ]
+    if around > 0.0:
+        found.insert(0, ("R\u00b2", f"{1.0 - squares / around:.4f}", whose))
+    return found
+
+
+def _hits(rows: Scored, whose: str) -> list[Figure]:
+    found = []
+    if not rows.is_classifier:
+        found.append(("inliers", percent(rows.share(rows.predicted == 1)), whose))
+    if rows.truth is not None:
+        right, k = rows.predicted == rows.truth, len(rows.classes)
+        found.append(("accuracy", percent(rows.share(right)), whose))
+        there = np.bincount(rows.truth, rows.weight, k)
+        hit = np.bincount(rows.truth, rows.weight * right, k)
+        recall = float(np.mean(hit[there > 0.0] / there[there > 0.0]))
+        found.append(("balanced accuracy", percent(recall), "mean recall of the classes"))
+    return found

@@ -1,0 +1,327 @@
+"""Sections on the machine: parameters, certificate, convergence, weights, vectors, parts."""
+
+from __future__ import annotations
+
+import inspect
+from itertools import combinations, pairwise
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from margrave.kernels import KERNELS
+from margrave.report.axis import Axis
+from margrave.report.page import (
+    Absent,
+    Markup,
+    Section,
+    Table,
+    beside,
+    note,
+    number,
+    plural,
+    short,
+    tag,
+)
+from margrave.report.scored import Features, Scored, margins_of
+from margrave.report.svg import Line, bars, figure, lines, steps
+
+_MOST_VECTORS = 10
+_CANDIDATES = 200  # of equally influential vectors, among which the margin decides
+_MOST_RUNS = 40
+_MOST_LISTED = 15
+
+# what each kind of certificate promises
+_PROMISES = {
+    "full": "The gap is that of the whole training problem: no machine with these parameters has an"
+    " objective lower than the bound, and this one is as far above it as the gap says. It tells"
+    " how well the problem was solved, not how good the predictions are.",
+    "blocks": "The machine is made of parts that know nothing of each other, and the gap is that of"
+    " the parts' own problems. How far it is from the optimum on all rows is not in it: certify(X,"
+    " y) computes that.",
+    "features": "The machine is restricted to landmarks, and the gap is that of the restricted"
+    " problem. certify(X, y) computes the gap of the whole one.",
+    "none": "There is no certificate: nothing is known of how well the problem was solved.",
+}
+
+
+def parameters(rows: Scored) -> Section:
+    """What the machine was told."""
+    machine = rows.machine
+    given = machine.get_params(deep=True)
+    table = Table(["parameter", "value", "default"])
+    usual: list[Any] = []
+    for name, value in given.items():
+        owner, _, own = name.rpartition("__")
+        default = _defaults(given[owner] if owner else machine)[own].default
+        if repr(value) == repr(default):
+            usual += [tag("code", short(f"{name}={_words(value)}")), " "]
+        else:
+            words = (name, _words(value), _words(default))
+            table.add(*(tag("code", short(word)) for word in words), class_="changed")
+    count, kernel = len(table.rows), machine._kernel
+    lead = "All parameters are at their defaults."
+    if count:
+        lead = f"{plural(count, 'parameter')} differ{'s' if count == 1 else ''} from the default."
+    lead += f" The kernel is {'a function' if kernel.is_callable else kernel.name}"
+    read = () if kernel.is_callable else KERNELS[kernel.name]
+    numbers = ", ".join(f"{name} = {number(getattr(kernel, name))}" for name in read)
+    lead += f" with {numbers}." if numbers else "."
+    if rows.steps:
+        lead += f" Rows go through {', '.join(rows.steps)} first."
+    return Section(
+        "Parameters", lead, [table.html() if count else None, note("At their defaults: ", usual)]
+    )
+
+
+def _defaults(owner: Any) -> Any:
+    """Parameters of the constructor, which know their defaults."""
+    return inspect.signature(type(owner).__init__).parameters
+
+
+def _words(value: Any) -> str:
+    return type(value).__name__ if hasattr(value, "get_params") else repr(value)
+
+
+def certificate(rows: Scored) -> Section:
+    """How far the machine is from the best there is."""
+    machine = rows.machine
+    if hasattr(machine, "posterior_"):
+        lead = (
+            "A posterior has no duality gap. What stands in its place are the diagnostics of its"
+            " chains, below."
+        )
+        table = Table(["", "value"], ["value"])
+        table.add("objective J at the mean", number(machine.objective_, 6))
+        table.add("chains agree", "yes" if machine.converged_ else "no")
+        table.add("steps of the chains", number(machine.n_iter_))
+        return Section("Certificate", lead, [table.html()])
+    gaps, objectives = machine.gaps_, machine.objectives_
+    table = Table(["", "value"], ["value"])
+    table.add("objective (primal value)", number(machine.objective_, 6))
+    bound = float(np.sum(objectives - machine._absolute_gaps))
+    table.add("lower bound (dual value)", number(bound, 6))
+    table.add("relative duality gap", number(machine.gap_))
+    table.add("gap asked for (tol)", number(machine.tol))
+    table.add("kind of certificate", machine.certificate_)
+    table.add("converged", "yes" if machine.converged_ else "no")
+    table.add("solver", short(machine.solver_))
+    table.add("rounds", number(machine.n_iter_))
+    if machine.history_:
+        table.add("seconds", number(machine.history_[-1]["seconds"], 3))
+    body: list[Any] = [table.html()]
+    if len(gaps) > 1:
+        body = [beside(table.html(), _problems(rows, gaps, objectives))]
+    lead = _PROMISES.get(machine.certificate_, _PROMISES["none"])
+    if np.isinf(machine.gap_):
+        lead = (
+            "The kernel is not positive semidefinite on these rows, so that no optimum can be"
+            " certified: use the machine with care, or choose another kernel."
+        )
+    return Section("Certificate", lead, body)
+
+
+def _problems(rows: Scored, gaps: Any, objectives: Any) -> list[Any]:
+    """The binary problems whose gaps are the largest."""
+    names = [str(name) for name in rows.classes]
+    if len(gaps) == len(names):
+        named = [f"{name} against the rest" for name in names]
+    else:
+        named = [f"{a} against {b}" for a, b in combinations(names, 2)]
+    order = np.argsort(-np.nan_to_num(gaps), kind="stable")[:_MOST_LISTED]
+    table = Table(["problem", "objective", "gap"], ["objective", "gap"])
+    for p in order:
+        name = named[p] if p < len(named) else f"problem {p + 1}"
+        table.add(short(name, 60), number(objectives[p]), number(gaps[p]))
+    which = "The gap of the machine is the largest of its problems'."
+    if len(order) < len(gaps):
+        which = f"The {len(order)} largest gaps of {len(gaps)} problems."
+    return [tag("div", table.html(), note(which))]
+
+
+def runs_of(history: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Split a history by problem: by its place, and where the count of rounds starts again."""
+    runs: list[list[dict[str, Any]]] = []
+    current: dict[str, list[dict[str, Any]]] = {}
+    for record in history:
+        place = record.get("where", "")
+        run = current.get(place)
+        if run is None or record["round"] < run[-1]["round"]:
+            run = current[place] = []
+            runs.append(run)
+        run.append(record)
+    return runs
+
+
+def convergence(rows: Scored) -> Section | Absent:
+    """How objective and gap came down."""
+    title, history = "Convergence", rows.machine.history_
+    if not history:
+        return Absent(title, "the model has no history; those of other programs have none.")
+    divided = [record for record in history if "parts" in record]
+    runs = [(run, 1) for run in runs_of([r for r in history if "parts" not in r])]
+    shown = sorted(runs, key=lambda run: -len(run[0]))[:_MOST_RUNS]
+    if divided:
+        shown.append((divided, 2))
+    seconds = Axis.over("seconds", [r["seconds"] for r in history], also=[0.0])
+    thin = len(shown) > 4
+
+    def picture(name: str, key: str, log: bool, marks: list[float]) -> Markup:
+        values = [abs(r[key]) if log else r[key] for run, _ in shown for r in run]
+        y = Axis.over(name, values, log=log, also=marks, pad=0.05)
+        made = [
+            Line("", [r["seconds"] for r in run], [r[key] for r in run], colour, thin)
+            for run, colour in shown
+        ]
+        names = [("the whole problem", 1), ("models of parts, on their own problem", 2)]
+        known = [pair for pair in names if divided and any(c == pair[1] for _, c in shown)]
+        return figure(name.capitalize(), lines(name, made, seconds, y, marks), known)
+
+    objectives = [r["objective"] for r in history if np.isfinite(r["objective"])]
+    spans = bool(objectives) and min(objectives) > 0 and max(objectives) > 30 * min(objectives)
+    pictures = [picture("objective", "objective", spans, [])]
+    gaps = [r["gap"] for r in history if np.isfinite(r["gap"]) and r["gap"] > 0]
+    lead = f"{plural(len(history), 'round')} in {number(history[-1]['seconds'], 3)} seconds."
+    if gaps:
+        pictures.insert(0, picture("relative duality gap", "gap", True, [rows.machine.tol]))
+        lead += " The fit ends when the gap is below the dashed line, the tolerance."
+    if len(runs) > 1:
+        most = f", of which the longest {_MOST_RUNS} are drawn" if len(runs) > _MOST_RUNS else ""
+        lead += f" There is a line for each of {len(runs):,} runs of the solver{most}."
+    return Section(title, lead, [beside(*pictures)])
+
+
+def weights(rows: Scored) -> Section | Absent:
+    """What a linear machine makes of each feature."""
+    title, machine = "Weights of the features", rows.machine
+    if machine._kernel.name != "linear" or getattr(machine, "_local", None) is not None:
+        return Absent(title, "only a linear machine of one part has weights of its features.")
+    if hasattr(machine, "posterior_"):
+        return Absent(title, "they are with their spread in the section on the posterior.")
+    found = machine.coef_.toarray() if sparse.issparse(machine.coef_) else np.asarray(machine.coef_)
+    names = rows.machine_names
+    values = found[0] if len(found) == 1 else np.sqrt((found**2).sum(axis=0))
+    order = np.argsort(-np.abs(values), kind="stable")[:_MOST_LISTED]
+    what = "weight" if len(found) == 1 else f"length over {len(found)} problems"
+    picture = bars(title, [names[i] for i in order], values[order], what)
+    lead = f"The {len(order)} largest of {plural(len(values), 'weight')}."
+    if rows.is_classifier and len(found) == 1:
+        lead += f" Positive ones speak for class {short(rows.classes[1], 40)}."
+    lead += " They can be compared with each other if the features have the same scale."
+    return Section(title, lead, [figure("Largest weights", picture)])
+
+
+def support(rows: Scored) -> Section | Absent:
+    """The rows that the machine is made of."""
+    title, machine = "Most influential support vectors", rows.machine
+    if hasattr(machine, "posterior_"):
+        return Absent(title, "a machine with a posterior has weights, no dual coefficients.")
+    if not len(machine.support_):
+        return Absent(title, "the model is its weights alone and keeps no support vectors.")
+    try:
+        vectors = None if rows.precomputed else machine.support_vectors_
+    except AttributeError as reason:
+        return Absent(title, f"{reason}.")
+    size = np.abs(machine._dual).max(axis=0)
+    what = "margin" if rows.is_classifier else "prediction" if rows.is_regressor else "score"
+    lead = plural(len(size), "support vector")
+    if machine.certificate_ != "none":
+        lead += f" of {plural(machine._n_rows, 'row')} of the fit"
+    lead += (
+        "; these have the largest coefficients. Look here for wrong labels and for rows that do not"
+        " belong."
+    )
+    equal = int(np.sum(size >= size.max() * (1 - 1e-9)))
+    if equal > 1:
+        lead += f" {equal:,} share the largest coefficient"
+        lead += "." if rows.is_regressor else f"; of these the lowest {what}s come first."
+    after = note(f"Values are those after {', '.join(rows.steps)}.") if rows.steps else None
+    return Section(title, lead, [_vectors(rows, vectors, size, what), after])
+
+
+def _vectors(rows: Scored, vectors: Any, size: Any, what: str) -> Markup:
+    """A table of the vectors with the largest coefficients."""
+    machine, dual = rows.machine, rows.machine._dual
+    labels, scores, usual = None, None, Features()
+    if rows.is_classifier:
+        labels = np.repeat(np.arange(len(rows.classes)), machine.n_support_)
+    first = np.argsort(-size, kind="stable")[:_CANDIDATES]
+    if vectors is not None:
+        scores = _scores(rows, vectors[first], None if labels is None else labels[first])
+        usual.add(vectors)
+    # of equals the one that lies worse
+    worse = np.zeros(len(first)) if scores is None or rows.is_regressor else scores
+    columns = ["row", "coefficient", what, "farthest from the mean in"]
+    if labels is not None:
+        columns.insert(1, "class")
+    table = Table(columns, ["row", "coefficient", what])
+    for place in np.lexsort((worse, -np.round(size[first], 12)))[:_MOST_VECTORS]:
+        v = first[place]
+        label = [] if labels is None else [short(rows.classes[labels[v]], 30)]
+        coefficient = float(dual[np.argmax(np.abs(dual[:, v])), v])
+        told = "unknown" if scores is None else number(scores[place], 3)
+        leading = "" if vectors is None else _leading(rows.machine_names, usual, vectors[[v]])
+        table.add(number(machine.support_[v]), *label, number(coefficient), told, leading)
+    return table.html()
+
+
+def _scores(rows: Scored, vectors: Any, own: Any) -> Any:
+    """Margins of support vectors of these classes, or what is predicted for them."""
+    if rows.is_regressor:
+        return rows.ask("predict", vectors)
+    scores = rows.ask("decision_function", vectors)
+    return scores if own is None else np.nan_to_num(margins_of(scores, own))
+
+
+def _leading(names: list[str], usual: Features, vector: Any) -> str:
+    """The features in which a vector is farthest from the mean of all vectors, with its values."""
+    values = np.asarray(vector.toarray() if sparse.issparse(vector) else vector).ravel()
+    far = np.abs(values - usual.mean) / np.maximum(usual.deviation, 1e-300)
+    order = np.argsort(-np.where(usual.deviation > 0.0, far, 0.0), kind="stable")[:3]
+    return ", ".join(f"{short(names[i], 24)} = {number(values[i], 3)}" for i in order)
+
+
+def parts(rows: Scored) -> Section | Absent:
+    """How the rows were divided."""
+    title, machine, divided = "Parts", rows.machine, rows.divided
+    levels = [record for record in machine.history_ if "parts" in record]
+    if divided is None and not levels:
+        return Absent(title, "all rows were solved together, nothing was divided.")
+    body: list[Any] = []
+    columns = ["level", "parts", "rows of a part", "support vectors", "gap", "seconds"]
+    table = Table(columns, columns[1:])
+    for record in levels[-_MOST_LISTED:]:
+        sizes = ""
+        if "largest_part" in record:
+            sizes = f"{number(record['smallest_part'])} to {number(record['largest_part'])}"
+        where = str(record.get("where", "")).rpartition(",")[0]
+        known = [number(record["support"]), number(record["gap"], 3), number(record["seconds"], 3)]
+        table.add(short(where or "parts"), number(record["parts"]), sizes, *known)
+    if levels:
+        body.append(table.html())
+    lead = "The rows were divided, each part was solved alone, and the solutions were put together."
+    if divided is not None:
+        if divided is machine:
+            lead += " The model is made of the parts of the last level."
+        else:
+            lead += " The pictures show the last model of parts; the final one is of all rows."
+        body.append(beside(*_sizes(rows, divided)))
+    return Section(title, lead, body)
+
+
+def _sizes(rows: Scored, divided: Any) -> list[Markup]:
+    held = np.array([len(own) for own in divided._part_support])
+    pictures = [_sorted("Support vectors of each part", held, "support vectors")]
+    if rows.parts is not None:
+        counts = np.bincount(rows.parts, rows.weight, len(held))
+        pictures.insert(0, _sorted("Rows of this data in each part", counts, "rows"))
+    return pictures
+
+
+def _sorted(title: str, sizes: Any, what: str) -> Markup:
+    """Sizes from the largest to the smallest; of very many some."""
+    sizes = np.sort(sizes)[::-1]
+    edges = np.unique(np.linspace(0, len(sizes), min(len(sizes), 100) + 1).round().astype(int))
+    heights = [float(sizes[a:b].mean()) for a, b in pairwise(edges)]
+    axis = Axis("parts, the largest first", 0.0, float(len(sizes)))
+    return figure(title, steps(title, [Line(what, edges, heights)], axis, what))

@@ -1,0 +1,125 @@
+"""The section on a search: which settings were tried, and what came of them.
+
+A machine that a search has fitted holds `tuning_`, a table of plain values, so that a model file
+holds it too:
+
+    metric      what was scored          names     parameters that were tried
+    settings    one list of values each  mean, deviation, splits    of their scores
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from margrave.report.axis import Axis
+from margrave.report.page import Absent, Markup, Section, Table, number, plural, short
+from margrave.report.scored import Scored
+from margrave.report.svg import Line, cells, figure, lines
+
+_MOST_LISTED = 10
+_MOST_WORDS = 8  # columns whose scores fit into the cells
+
+
+def tuning(rows: Scored) -> Section | Absent:
+    """Scores of all settings."""
+    title, found = "Tuning", getattr(rows.machine, "tuning_", None)
+    if found is None:
+        return Absent(title, "the parameters were given, not searched for (see Tuner).")
+    mean = np.asarray(found["mean"], dtype=np.float64)
+    names, settings = found["names"], found["settings"]
+    columns = [*names, found["metric"], "deviation", "splits"]
+    order = _order(found)
+    table = Table(columns, columns)
+    for s in order[:_MOST_LISTED]:
+        values = [short(_word(value), 40) for value in settings[s]]
+        table.add(
+            *values,
+            number(mean[s], 5),
+            number(found["deviation"][s], 2),
+            number(found["splits"][s]),
+            class_="best" if s == order[0] else None,
+        )
+    tried = [len({_word(setting[i]) for setting in settings}) for i in range(len(names))]
+    axes = sorted(range(len(names)), key=lambda i: -tried[i])[:2]
+    axes = sorted(i for i in axes if tried[i] > 1)
+    lead = f"{plural(len(settings), 'setting')} by cross-validation; the best is marked."
+    if max(found["splits"]) > min(found["splits"]):
+        lead += " Settings that fell behind gave up after the first splits."
+    if len([count for count in tried if count > 1]) > 2:
+        lead += " The picture has the best over all other parameters."
+    picture = [] if not axes else [_map(found, axes, order)]
+    return Section(title, lead, [*picture, table.html()])
+
+
+def _order(found: dict[str, Any]) -> list[int]:
+    """Settings from the best to the worst: those that ran on more splits first."""
+    keys = [
+        (math.isnan(mean), -splits, -mean if not math.isnan(mean) else 0.0)
+        for mean, splits in zip(found["mean"], found["splits"], strict=True)
+    ]
+    return sorted(range(len(keys)), key=lambda s: keys[s])
+
+
+def _map(found: dict[str, Any], axes: list[int], order: list[int]) -> Markup:
+    """A heat map of two parameters, or a line over one."""
+    names, settings = found["names"], found["settings"]
+    values = [_distinct([setting[i] for setting in settings]) for i in axes]
+    shape = [len(one) for one in values] if len(axes) == 2 else [1, len(values[0])]
+    scores = np.full(shape, np.nan)
+    best: tuple[int, int] | None = None
+    for s in order:  # the best first: what comes later never takes its place
+        at = [one.index(_word(settings[s][i])) for i, one in zip(axes, values, strict=True)]
+        place = (at[0], at[1]) if len(at) == 2 else (0, at[0])
+        best = best or place
+        if np.isnan(scores[place]):
+            scores[place] = found["mean"][s]
+    title = f"{found['metric']} by {' and '.join(names[i] for i in axes)}"
+    if len(axes) == 1:
+        return _line(title, found, axes[0], values[0], scores[0])
+    low, high = np.nanmin(scores), np.nanmax(scores)
+    shades = (
+        (scores - low) / (high - low) if high > low else np.where(np.isnan(scores), scores, 0.5)
+    )
+    texts = None
+    if shape[1] <= _MOST_WORDS:
+        texts = [["" if np.isnan(v) else f"{v:.3g}" for v in row] for row in scores]
+    picture = cells(
+        title, shades, values[0], values[1], names[axes[0]], names[axes[1]], texts, best
+    )
+    return figure(title, picture, wide=True)
+
+
+def _line(title: str, found: dict[str, Any], axis: int, values: list[str], scores: Any) -> Markup:
+    """Scores over one parameter; words stand at equal distances."""
+    name = found["names"][axis]
+    try:
+        places = [float(value) for value in values]
+    except ValueError:
+        places = []
+    if not places or not all(math.isfinite(place) for place in places):
+        texts = [[f"{v:.3g}" if not np.isnan(v) else "" for v in scores]]
+        return figure(
+            title,
+            cells(title, np.nan_to_num(scores[None]) * 0.4, [""], values, "", name, texts),
+            wide=True,
+        )
+    log = min(places) > 0.0 and max(places) >= 30.0 * min(places)
+    x = Axis.over(name, places, log=log, pad=0.04)
+    y = Axis.over(found["metric"], scores, pad=0.1)
+    return figure(title, lines(title, [Line("", places, scores)], x, y))
+
+
+def _distinct(values: list[Any]) -> list[str]:
+    """Values that differ: numbers in their order, words as they come."""
+    found = list(dict.fromkeys(_word(value) for value in values))
+    try:
+        return sorted(found, key=float)
+    except ValueError:
+        return found
+
+
+def _word(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
