@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+WORKERS ?= 2
 
 .PHONY: help demo test fuzz bench papers lint docs clean
 
@@ -29,7 +30,7 @@ demo: $(VENV)/installed-plots
 	$(BIN)/margrave demo
 
 test: $(VENV)/installed-test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 fuzz: $(VENV)/installed-test
 	$(BIN)/python -m tests.fuzz

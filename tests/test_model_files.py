@@ -36,6 +36,7 @@ from margrave.solvers import (
     Gibbs,
     VarianceReduced,
 )
+from tests.systems import posix
 
 EARLY = DivideAndConquer(early=1)
 COMMITTEE = DivideAndConquer(early=1, combine="committee")
@@ -392,6 +393,7 @@ def test_the_header_is_plain_json(path):
     assert safetensors.numpy.load(content)["model.dual_coef_"].shape[0] == 1
 
 
+@posix
 def test_a_full_disk_leaves_the_old_model(path):
     before = path.read_bytes()
     script = textwrap.dedent("""
