@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: help demo test fuzz bench papers lint docs clean
+.PHONY: help demo test fuzz bench papers lint docs dist changelog clean
 
 help:
 	@echo "make demo   set up and train on 100,000 generated rows; table and pictures"
@@ -14,6 +14,8 @@ help:
 	@echo "make papers measure the tables of the papers (needs MARGRAVE_DATA)"
 	@echo "make lint   ruff, mypy and the import contract"
 	@echo "make docs   check that every code block of the documentation runs"
+	@echo "make dist   source and wheel for others, checked"
+	@echo "make changelog  collect the fragments of changes/ into CHANGELOG.md, for a release"
 
 # One stamp per set of extras; rebuilt when a source of the package changes.
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard cpp/*.hpp cpp/*.cpp)
@@ -56,6 +58,14 @@ lint: $(VENV)/installed-dev
 
 docs: $(VENV)/installed-test
 	$(BIN)/python -m pytest tests/test_documentation.py
+
+dist: $(VENV)/installed-dev
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
+
+changelog: $(VENV)/installed-dev
+	$(BIN)/towncrier build --yes
 
 clean:
 	rm -rf $(VENV) build dist demo_output
