@@ -14,6 +14,9 @@ from threadpoolctl import threadpool_limits
 from tests.clusters import local_cluster
 from tests.systems import ELSEWHERE
 
+# Tests run side by side, with one thread each unless they ask for more (Dask leaves this here too).
+os.environ["OMP_NUM_THREADS"] = "1"
+
 collect_ignore = [f"test_{name}.py" for name in ELSEWHERE]
 
 
