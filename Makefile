@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+WORKERS ?= 2
 
-.PHONY: help demo test fuzz bench papers lint docs clean
+.PHONY: help demo test fuzz bench papers lint docs dist changelog clean
 
 help:
 	@echo "make demo   set up and train on 100,000 generated rows; table and pictures"
@@ -13,6 +14,8 @@ help:
 	@echo "make papers measure the tables of the papers (needs MARGRAVE_DATA)"
 	@echo "make lint   ruff, mypy and the import contract"
 	@echo "make docs   run the examples and build the documentation: docs/_build/html/index.html"
+	@echo "make dist   source and wheel for others, checked"
+	@echo "make changelog  collect the fragments of changes/ into CHANGELOG.md, for a release"
 
 # One stamp per set of extras; rebuilt when a source of the package changes.
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard cpp/*.hpp cpp/*.cpp)
@@ -29,7 +32,7 @@ demo: $(VENV)/installed-plots
 	$(BIN)/margrave demo
 
 test: $(VENV)/installed-test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 fuzz: $(VENV)/installed-test
 	$(BIN)/python -m tests.fuzz
@@ -59,6 +62,14 @@ lint: $(VENV)/installed-dev
 docs: $(VENV)/installed-docs
 	$(BIN)/sphinx-build -q -W -n --keep-going docs docs/_build/html
 	$(BIN)/python docs/check_links.py docs/_build/html
+
+dist: $(VENV)/installed-dev
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
+
+changelog: $(VENV)/installed-dev
+	$(BIN)/towncrier build --yes
 
 clean:
 	rm -rf $(VENV) build dist demo_output docs/_build docs/api docs/gallery

@@ -51,6 +51,7 @@ inline bool is_double(const std::string& dtype) {
 inline const Isa& choose_isa(const std::string& name) {
     const Isa* found[4];
     const int n = usable_isas(found);
+    if (n == 0) throw nb::value_error("margrave needs a processor of the level x86-64-v2 or later");
     if (name.empty()) return *found[n - 1];
     for (int i = 0; i < n; ++i)
         if (name == found[i]->name) return *found[i];

@@ -1,8 +1,6 @@
 // Kernel rows kept within a memory budget. A row is kept piecewise, by blocks of columns: the two classes of a one-vs-one
 // problem are two blocks, so that problems which share a class share its pieces. The least recently used piece goes first.
 #pragma once
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
@@ -10,6 +8,8 @@
 #include <numeric>
 #include <unordered_map>
 #include <vector>
+
+#include "platform.hpp"
 
 namespace margrave {
 
@@ -105,7 +105,7 @@ class RowCache {
         pool.free.push_back(s);
     }
 
-    // A slab of rows, on huge pages where the system has them: first use of ordinary pages costs as much as the tiles.
+    // A slab of rows, of whole huge pages while there is room.
     bool grow(Pool& pool) {
         constexpr std::int64_t huge = 2 << 20;
         const std::int64_t row_bytes = pool.stride * std::int64_t(sizeof(T));
@@ -124,11 +124,8 @@ class RowCache {
         return rows > 0 && slab(pool, row_bytes, rows, rows * row_bytes);
     }
     bool slab(Pool& pool, std::int64_t row_bytes, std::int64_t rows, std::int64_t size) {
-        void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (memory == MAP_FAILED) return false;
-#ifdef MADV_HUGEPAGE
-        madvise(memory, size, MADV_HUGEPAGE);
-#endif
+        void* memory = take_pages(std::size_t(size));
+        if (!memory) return false;
         bytes_ += size;
         pool.slabs.emplace_back(memory, size);
         for (std::int64_t r = rows - 1; r >= 0; --r) {
@@ -138,7 +135,7 @@ class RowCache {
         return true;
     }
     void release(Pool& pool) {
-        for (auto& [memory, size] : pool.slabs) munmap(memory, size), bytes_ -= std::int64_t(size);
+        for (auto& [memory, size] : pool.slabs) return_pages(memory, size), bytes_ -= std::int64_t(size);
         pool.slabs.clear(), pool.slots.clear(), pool.free.clear(), pool.order.clear(), pool.at.clear();
     }
 

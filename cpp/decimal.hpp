@@ -7,6 +7,10 @@
 #include <string>
 #include <system_error>
 
+#ifdef __APPLE__
+#include <xlocale.h>
+#endif
+
 namespace margrave {
 
 inline bool is_digit(char c) { return static_cast<unsigned char>(c - '0') < 10; }
@@ -45,9 +49,15 @@ inline const char* read_decimal(const char* p, double& value) {
     // Whole numbers up to 2^53 and powers up to 10^22 are doubles: one operation on them rounds once.
     if (count <= 19 && mantissa <= (std::uint64_t(1) << 53) && exponent >= -22 && exponent <= 22) {
         value = exponent < 0 ? double(mantissa) / powers[-exponent] : double(mantissa) * powers[exponent];
-    } else if (std::from_chars(digits, p, value).ec == std::errc::result_out_of_range) {
-        for (const char* q = digits; *q == '0' || *q == '.'; ++q) count -= *q == '0';
-        value = exponent + count > 0 ? std::numeric_limits<double>::infinity() : 0.0;
+    } else {
+#ifdef __APPLE__  // whose library has no from_chars for doubles; without a locale strtod_l reads as C does
+        value = strtod_l(digits, nullptr, nullptr);
+#else
+        if (std::from_chars(digits, p, value).ec == std::errc::result_out_of_range) {
+            for (const char* q = digits; *q == '0' || *q == '.'; ++q) count -= *q == '0';
+            value = exponent + count > 0 ? std::numeric_limits<double>::infinity() : 0.0;
+        }
+#endif
     }
     if (negative) value = -value;
     return p;

@@ -1,23 +1,46 @@
-// The instruction sets that this build holds.
+// The instruction sets that this build holds, and which of them this processor has.
 #include "isa.hpp"
 
-namespace margrave {
-
 #ifdef MARGRAVE_X86
+#include <cpuid.h>
+
+namespace margrave {
 namespace v2 { extern const Isa isa; }
 namespace v3 { extern const Isa isa; }
 namespace v4 { extern const Isa isa; }
-static const Isa* const all[] = {&v2::isa, &v3::isa, &v4::isa};
-#else
-namespace generic { extern const Isa isa; }
-static const Isa* const all[] = {&generic::isa};
-#endif
 
-int usable_isas(const Isa* (&found)[4]) {
-    int n = 0;
-    for (const Isa* isa : all)
-        if (isa->usable()) found[n++] = isa;
-    return n;
+// The processor's level of x86-64, as the psABI defines them. The processor itself is asked: what compilers have for it needs a
+// library that Windows lacks.
+static int level() {
+    unsigned a = 0, b = 0, basic = 0, extended = 0, wide = 0, c = 0, d = 0;
+    __get_cpuid(1, &a, &b, &basic, &d);
+    __get_cpuid(0x80000001, &a, &b, &extended, &d);
+    __get_cpuid_count(7, 0, &a, &wide, &c, &d);
+    const auto all = [](unsigned found, unsigned needed) { return (found & needed) == needed; };
+    if (!all(basic, bit_SSE3 | bit_SSSE3 | bit_SSE4_1 | bit_SSE4_2 | bit_POPCNT | bit_CMPXCHG16B) || !all(extended, bit_LAHF_LM)) return 1;
+    if (!all(basic, bit_OSXSAVE | bit_AVX | bit_F16C | bit_FMA | bit_MOVBE) || !all(extended, bit_LZCNT)) return 2;
+    unsigned kept = 0;  // which registers the operating system keeps for each process: 0x06 up to AVX, 0xe6 all of AVX-512
+    __asm__("xgetbv" : "=a"(kept), "=d"(d) : "c"(0));
+    if (!all(kept, 0x06) || !all(wide, bit_AVX2 | bit_BMI | bit_BMI2)) return 2;
+    return all(kept, 0xe6) && all(wide, bit_AVX512F | bit_AVX512BW | bit_AVX512CD | bit_AVX512DQ | bit_AVX512VL) ? 4 : 3;
 }
 
+int usable_isas(const Isa* (&found)[4]) {
+    const Isa* const isas[] = {&v2::isa, &v3::isa, &v4::isa};
+    const int count = level() - 1;
+    for (int i = 0; i < count; ++i) found[i] = isas[i];
+    return count;
+}
 }  // namespace margrave
+
+#else
+
+namespace margrave {
+namespace generic { extern const Isa isa; }
+
+int usable_isas(const Isa* (&found)[4]) {
+    found[0] = &generic::isa;
+    return 1;
+}
+}  // namespace margrave
+#endif

@@ -8,27 +8,9 @@
 #define MARGRAVE_TEXT(x) MARGRAVE_TEXT_(x)
 
 namespace margrave {
-namespace {
-
-bool usable() {
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-#if defined(__AVX512F__)
-    return __builtin_cpu_supports("x86-64-v4");
-#elif defined(__AVX2__)
-    return __builtin_cpu_supports("x86-64-v3");
-#elif defined(__SSE4_2__)
-    return __builtin_cpu_supports("x86-64-v2");
-#endif
-#endif
-    return true;
-}
-
-}  // namespace
-
 inline namespace MARGRAVE_ISA {
 extern const Isa isa;
-const Isa isa = {MARGRAVE_TEXT(MARGRAVE_ISA), usable, row_operations,
+const Isa isa = {MARGRAVE_TEXT(MARGRAVE_ISA), row_operations,
                  {square<float>, tile<float>, apply<float>, combine<float>, solve_inner<float>},
                  {square<double>, tile<double>, apply<double>, combine<double>, solve_inner<double>}};
 }  // namespace MARGRAVE_ISA

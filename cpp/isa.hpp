@@ -74,7 +74,6 @@ struct RowOperations {
 
 struct Isa {
     const char* name;
-    bool (*usable)();
     RowOperations (*row_operations)(const Rows&);
     Operations<float> f32;
     Operations<double> f64;

@@ -11,6 +11,11 @@
 
 #define MARGRAVE_INLINE inline __attribute__((always_inline))
 #define MARGRAVE_LAMBDA __attribute__((always_inline))
+#ifdef __clang__
+#define MARGRAVE_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define MARGRAVE_INDEPENDENT _Pragma("GCC ivdep")
+#endif
 
 namespace margrave {
 inline namespace MARGRAVE_ISA {

@@ -1,7 +1,5 @@
 // A private pool of threads for one fit or one prediction, and the watch that can stop its work.
 #pragma once
-#include <unistd.h>
-
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -12,6 +10,8 @@
 #include <mutex>
 #include <thread>
 #include <vector>
+
+#include "platform.hpp"
 
 namespace margrave {
 
@@ -130,15 +130,15 @@ class Threads {
     };
 
     void hire() {
-        if (team_ && process_ == getpid()) return;
+        if (team_ && process_ == process_id()) return;
         team_.release();  // after a fork the threads are gone and their lock may be taken: start afresh
         team_ = std::make_unique<Team>();
-        process_ = getpid();
+        process_ = process_id();
         for (int w = 1; w < count_; ++w) team_->members.emplace_back([team = team_.get(), w] { team->serve(w); });
     }
     void retire() {
         if (!team_) return;
-        if (process_ != getpid()) {
+        if (process_ != process_id()) {
             team_.release();
             return;
         }
@@ -151,7 +151,7 @@ class Threads {
     }
 
     int count_;
-    pid_t process_ = 0;
+    int process_ = 0;
     std::unique_ptr<Team> team_;
 };
 

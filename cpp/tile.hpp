@@ -169,14 +169,14 @@ void combine(const T* const* rows, const double* coef, int count, std::int64_t b
                 const T *a = rows[r], *b = rows[r + 1], *c = rows[r + 2], *d = rows[r + 3];
                 const T *e = rows[r + 4], *g = rows[r + 5], *h = rows[r + 6], *i = rows[r + 7];
                 const double* w = coef + r;
-#pragma GCC ivdep
+                MARGRAVE_INDEPENDENT
                 for (std::int64_t j = from; j < to; ++j)
                     f[j] += ((w[0] * a[j] + w[1] * b[j]) + (w[2] * c[j] + w[3] * d[j])) +
                             ((w[4] * e[j] + w[5] * g[j]) + (w[6] * h[j] + w[7] * i[j]));
             } else {
                 for (int s = r; s < count; ++s) {
                     const T* a = rows[s];
-#pragma GCC ivdep
+                    MARGRAVE_INDEPENDENT
                     for (std::int64_t j = from; j < to; ++j) f[j] += coef[s] * a[j];
                 }
             }

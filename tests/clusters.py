@@ -1,4 +1,4 @@
-"""Dask clusters of their own, for tests that do not leave them whole."""
+"""Dask clusters on this machine."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 
 
 @contextmanager
-def local_cluster(n_workers=2, **options):
-    """A client of a cluster of so many processes of one thread each; it is not the current one."""
+def local_cluster(n_workers=2, set_as_default=False, **options):
+    """A client of a cluster of so many processes of one thread each."""
     distributed = pytest.importorskip("distributed", reason="needs the extra dask")
     with (
         distributed.LocalCluster(
@@ -20,6 +20,6 @@ def local_cluster(n_workers=2, **options):
             dashboard_address="127.0.0.1:0",
             **options,
         ) as made,
-        distributed.Client(made, set_as_default=False) as client,
+        distributed.Client(made, set_as_default=set_as_default) as client,
     ):
         yield client

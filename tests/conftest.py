@@ -12,6 +12,14 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
+from tests.clusters import local_cluster
+from tests.systems import ELSEWHERE
+
+# Tests run side by side, with one thread each unless they ask for more (Dask leaves this here too).
+os.environ["OMP_NUM_THREADS"] = "1"
+
+collect_ignore = [f"test_{name}.py" for name in ELSEWHERE]
+
 
 @pytest.fixture(scope="session", autouse=True)
 def one_blas_thread():
@@ -28,13 +36,7 @@ def rng():
 @pytest.fixture(scope="session")
 def dask_client():
     """Two workers of one thread each, processes of their own."""
-    distributed = pytest.importorskip("distributed", reason="needs the extra dask")
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0"
-        ) as cluster,
-        distributed.Client(cluster) as client,
-    ):
+    with local_cluster(set_as_default=True) as client:
         yield client
 
 
@@ -61,6 +63,8 @@ def closed_folder():
 
     Root may do everything, and is somebody else as long as the test lasts.
     """
+    if os.name != "posix":
+        pytest.skip("needs POSIX permissions")
     folder = Path(tempfile.mkdtemp(prefix="margrave_closed"))
     for name, mode in (("data", 0o444), ("secret", 0o000)):
         (folder / name).write_text("1 1:1\n-1 1:2\n")

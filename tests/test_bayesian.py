@@ -78,7 +78,7 @@ def test_draws_do_not_depend_on_how_rows_are_dealt():
 # --- posteriors against integration --------------------------------------------------------------
 
 
-def grid_moments(cost, ranges, count=241):
+def grid_moments(cost, ranges, count=121):
     """Mean and covariance of exp(-cost) on a grid in one or two dimensions."""
     axes = [np.linspace(*limits, count) for limits in ranges]
     points = np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=1)

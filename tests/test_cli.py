@@ -15,6 +15,7 @@ import margrave
 from margrave import cli
 from margrave.cli import libsvm as libsvm_commands
 from margrave.io import save_libsvm
+from tests.systems import linux, posix
 
 ROWS, FEATURES = 150, 4
 FORMATS = ["libsvm", "gz", "csv", "tsv", "parquet", "npy", "npz", "sparse"]
@@ -287,6 +288,7 @@ def test_bad_models(run, tmp_path):
             assert code == 2 and message in err
 
 
+@linux
 def test_a_full_disk(run, tmp_path):
     X, y = numbers()
     (data,) = write(tmp_path, "libsvm", X, y)
@@ -485,6 +487,7 @@ def program(name):
     return path
 
 
+@posix
 def test_ctrl_c_keeps_the_model(tmp_path):
     """The signal comes after the first round: the model so far is on the disk, with its gap."""
     rng = np.random.default_rng(0)

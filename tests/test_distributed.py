@@ -27,6 +27,7 @@ from margrave.solvers import (
     Saddle,
     VarianceReduced,
 )
+from tests.clusters import local_cluster
 
 X, Y = make_moons(600, noise=0.25, random_state=0)
 LABELS = np.where(Y == 1, "yes", "no")
@@ -245,13 +246,7 @@ def test_clones_and_pickles_of_a_client(client):
 @pytest.fixture
 def fragile():
     """A cluster of its own, whose workers may be killed."""
-    distributed = pytest.importorskip("distributed")
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0"
-        ) as cluster,
-        distributed.Client(cluster) as client,
-    ):
+    with local_cluster(set_as_default=True) as client:
         yield client
 
 

@@ -20,6 +20,7 @@ from margrave.rows import LocalPiece, RemoteRows
 from margrave.solvers import VarianceReduced
 from tests.data import load
 from tests.shards import Awful, Holder, Inner, Numbers, Outer, Refusing, Slow
+from tests.systems import posix
 
 
 @pytest.fixture(params=ENGINES)
@@ -152,6 +153,7 @@ def test_errors_that_cannot_travel_are_told(engine):
                 shards.map("lock")
 
 
+@posix
 def test_ctrl_c_comes_through_and_leaves_nobody_at_work(engine, tmp_path):
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

@@ -13,6 +13,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 
 from margrave import SVC
 from tests.data import load
+from tests.systems import linux
 
 
 def _fit_in_child(queue):
@@ -20,6 +21,7 @@ def _fit_in_child(queue):
     queue.put(SVC(n_jobs=2, tol=1e-6).fit(X, y).objective_)
 
 
+@linux
 def test_fork_after_threads():
     """The thread pool of the parent does not exist in a forked child: it is made anew."""
     X, y = load("moons")

@@ -17,6 +17,7 @@ from scipy import sparse
 from sklearn.datasets import load_svmlight_file
 
 from margrave.io import load_libsvm, read_libsvm, save_libsvm
+from tests.systems import linux, posix
 
 
 @pytest.fixture
@@ -202,6 +203,7 @@ def test_compressed_files(tmp_path, rng, suffix):
         load_libsvm(path)
 
 
+@posix
 def test_a_pipe_can_be_read(tmp_path):
     path = tmp_path / "pipe"
     os.mkfifo(path)
@@ -243,6 +245,7 @@ def test_bad_rows_are_not_written(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+@posix
 def test_a_failed_write_leaves_the_old_file(tmp_path):
     """A limit on the size of files stands for a full disk."""
     path = tmp_path / "data"
@@ -266,6 +269,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path):
     assert os.listdir(tmp_path) == ["data"]
 
 
+@linux
 def test_devices_and_folders(tmp_path):
     with pytest.raises(OSError, match="No space left") as caught:
         save_libsvm("/dev/full", [[1.0]], [1])
@@ -282,6 +286,7 @@ def test_a_folder_without_permission(closed_folder):
     assert caught.value.filename == str(closed_folder / "data")
 
 
+@posix
 def test_permissions_of_a_new_and_of_a_replaced_file(tmp_path):
     path = tmp_path / "data"
     save_libsvm(path, [[1.0]], [1])
@@ -296,6 +301,7 @@ def test_permissions_of_a_new_and_of_a_replaced_file(tmp_path):
     assert link.is_symlink() and path.read_text() == "1 1:2\n"
 
 
+@posix
 def test_ctrl_c_ends_reading(tmp_path):
     """A signal whose handler raises, as that of Ctrl-C does, a few milliseconds after the start."""
     line = b"1 " + b" ".join(b"%d:0.123456" % k for k in range(1, 80)) + b"\n"

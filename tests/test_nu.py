@@ -18,6 +18,7 @@ from sklearn.svm import NuSVR as LibsvmNuSVR
 
 from margrave import SVC, SVR, HardMarginSVC, NuSVC, NuSVR
 from tests.data import load
+from tests.systems import posix
 
 KERNELS = [
     {"kernel": "rbf", "gamma": 0.1},
@@ -282,6 +283,7 @@ def test_foreign_arguments(name):
 # --- Ctrl-C --------------------------------------------------------------------------------------
 
 
+@posix
 @pytest.mark.parametrize("solver", ["pairs", "gilbert", "saddle"])
 def test_first_interrupt_keeps_the_model(solver):
     rng = np.random.default_rng(0)

@@ -16,6 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from margrave import SVC
 from tests import oracle
 from tests.data import load
+from tests.systems import linux, posix
 
 HINGE = {name: oracle.LOSSES[name]() for name in ("hinge", "squared_hinge")}
 
@@ -132,7 +133,7 @@ def test_some_duplicates_with_opposite_labels():
     X, y = load("moons200")
     X, y = np.r_[X, X[::4]], np.r_[y, -y[::4]]
     for C in (1.0, 1e5):
-        model = SVC(C=C, gamma=1.0, time_limit=2)
+        model = SVC(C=C, gamma=1.0, time_limit=10)
         assert_honest(model, X, y, 1.0, fit_caught(model, X, y))
         assert model.converged_
 
@@ -281,6 +282,7 @@ INTERRUPTED = """
 
 
 # in the rounds; with many rows in the clusters, in the scores of their start, and later
+@posix
 @pytest.mark.parametrize(
     ("rows", "delay", "threads"),
     [(20_000, 1.0, 1), (20_000, 1.0, 2), (45_000, 0.2, 2), (45_000, 1.0, 2), (45_000, 3.0, 1)],
@@ -320,7 +322,7 @@ PEAK = """
 """
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@linux
 @pytest.mark.parametrize(
     ("rows", "limit", "tol"),
     [

@@ -49,6 +49,7 @@ from margrave.problem import Data
 from margrave.solvers import WorkingSet
 from margrave.tuning.folds import SharedData, lay_out
 from margrave.tuning.starts import Start, StartedProblem
+from tests.systems import posix
 
 X, LABELS = make_classification(240, 10, n_informative=6, n_classes=3, random_state=0)
 TWO = np.where(LABELS == 1, "yes", "no")
@@ -606,6 +607,7 @@ SLOW = textwrap.dedent("""
 """)
 
 
+@posix
 def test_ctrl_c_keeps_the_results_so_far():
     script = SLOW + textwrap.dedent("""
         pressed = []

@@ -25,6 +25,7 @@ from margrave.solvers.landmarks import compressed, landmarks
 from margrave.solvers.variance_reduced import METHODS
 from tests import build, cases
 from tests.data import load
+from tests.systems import posix
 from tests.test_properties import arrays, best
 
 LINEAR = ("linear", {})
@@ -501,6 +502,7 @@ def large():
     return build.problem(X, y, 1.0, ODM, LINEAR, None)
 
 
+@posix
 @pytest.mark.parametrize("method", ["svrg", "dsvrg"])
 def test_ctrl_c_keeps_the_best_so_far(method):
     problem = large()

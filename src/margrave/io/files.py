@@ -103,8 +103,8 @@ def _beside(target: Path) -> Iterator[IO[bytes]]:
             with contextlib.ExitStack() as stack:
                 yield stack.enter_context(packer(file, "wb")) if packer else file
             file.flush()
-            os.fchmod(file.fileno(), _mode(target))
             os.fsync(file.fileno())
+        os.chmod(name, _mode(target))
         os.replace(name, target)
     except BaseException:
         with contextlib.suppress(OSError):

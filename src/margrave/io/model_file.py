@@ -4,6 +4,7 @@
     header        JSON: type, shape and place of every array, and `__metadata__`:
                       format    "margrave model"
                       version   of the description, a whole number
+                      writer    the margrave that wrote it, for people
                       digest    SHA-256 of the file, with zeros where the digest stands
                       model     JSON: the description
     the arrays
@@ -16,6 +17,7 @@ by the safetensors library), and returns arrays and plain Python values.
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import json
 import os
 from collections.abc import Sequence
@@ -38,7 +40,13 @@ Arrays = dict[str, NDArray[Any]]
 def write_model(path: PathLike, description: Any, arrays: Arrays) -> None:
     """Write a description (JSON values) and the arrays that it names; whole or not at all."""
     model = json.dumps(description, allow_nan=False, separators=(",", ":"))
-    metadata = {"format": _FORMAT, "version": str(VERSION), "digest": _ZEROS, "model": model}
+    metadata = {
+        "format": _FORMAT,
+        "version": str(VERSION),
+        "writer": f"margrave {importlib.metadata.version('margrave')}",
+        "digest": _ZEROS,
+        "model": model,
+    }
     header: dict[str, Any] = {"__metadata__": metadata}
     pieces, end = [], 0
     for name, array in sorted(arrays.items(), key=lambda item: -item[1].itemsize):  # aligned
@@ -82,7 +90,7 @@ def read_model(path: PathLike) -> tuple[Any, Arrays]:
     if int(version) > VERSION:
         raise ValueError(
             f"{name}: the model file has version {version}, and this margrave reads versions up to"
-            f" {VERSION}: it was written by a later margrave, use that one"
+            f" {VERSION}: it was written by {metadata.get('writer', 'a later one')!r}, use that"
         )
     digest, model = metadata.get("digest"), metadata.get("model")
     if not (isinstance(digest, str) and len(digest) == 64 and isinstance(model, str)):
