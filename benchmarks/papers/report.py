@@ -244,9 +244,7 @@ def _hulls(table: Table, found: Mapping[str, Results], numbers: Numbers) -> str:
             seconds, accuracy = numbers.get(name, {}).get(method, (None, None))
             rows.append(
                 [
-                    f"{saddle.PAPER.datasets[name].title} ({_rows(results)})"
-                    if method == table.methods[0]
-                    else "",
+                    _with_rows(name, results) if method == table.methods[0] else "",
                     saddle.PAPER.methods[method].title,
                     _seconds(entry) if one else _why_not(entry),
                     _number(None if objective is None else (2.0 * objective) ** 0.5, ".4g"),
@@ -281,10 +279,9 @@ def _communication(table: Table, found: Mapping[str, Results]) -> str:
                     if reached is not None and reached <= gap
                 ]
                 cells.append(f"{sent[0] / unit:,.4g}" if sent else "-")
-            title = f"{saddle.PAPER.datasets[name].title} ({_rows(results)})"
             rows.append(
                 [
-                    title if method == table.methods[0] else "",
+                    _with_rows(name, results) if method == table.methods[0] else "",
                     *cells,
                     _number(one.get("iterations"), ","),
                     _number(one.get("full_gap"), ".1e"),
@@ -292,6 +289,11 @@ def _communication(table: Table, found: Mapping[str, Results]) -> str:
                 ]
             )
     return markdown(head, rows)
+
+
+def _with_rows(name: str, results: Results | None) -> str:
+    title = saddle.PAPER.datasets[name].title
+    return title if " x " in title else f"{title} ({_rows(results)})"
 
 
 def _why_not(entry: Entry | None) -> str:
