@@ -132,7 +132,7 @@ REMOTE_SOLVERS = ["auto", "pbm", "dc", "cascade", BlockMinimization(partition="k
 
 @pytest.mark.parametrize("solver", REMOTE_SOLVERS, ids=str)
 def test_rows_stay_in_their_pieces(solver, monkeypatch):
-    monkeypatch.setattr("margrave.estimators._base.has_remote_rows", lambda engine, X: True)
+    monkeypatch.setattr("margrave.estimators._input.has_remote_rows", lambda engine, X: True)
     model = SVC(C=4.0, tol=1e-5, solver=solver, engine=Holder()).fit(X, LABELS)
     monkeypatch.undo()
     exact = SVC(C=4.0, tol=1e-5, solver="exact").fit(X, LABELS)
@@ -147,7 +147,7 @@ def test_rows_stay_in_their_pieces(solver, monkeypatch):
 def test_several_classes_in_pieces(scheme, monkeypatch):
     rows, labels = load_iris(return_X_y=True)
     exact = SVC(gamma=0.5, multi_class=scheme, tol=1e-5, solver="exact").fit(rows, labels)
-    monkeypatch.setattr("margrave.estimators._base.has_remote_rows", lambda engine, X: True)
+    monkeypatch.setattr("margrave.estimators._input.has_remote_rows", lambda engine, X: True)
     holder = Holder()
     holder.ends = (20, 90)
     model = SVC(gamma=0.5, multi_class=scheme, tol=1e-5, engine=holder).fit(rows, labels)
@@ -158,7 +158,7 @@ def test_several_classes_in_pieces(scheme, monkeypatch):
 
 @pytest.mark.parametrize("solver", ["exact", "newton", "cd"])
 def test_solvers_that_need_all_rows_say_so(solver, monkeypatch):
-    monkeypatch.setattr("margrave.estimators._base.has_remote_rows", lambda engine, X: True)
+    monkeypatch.setattr("margrave.estimators._input.has_remote_rows", lambda engine, X: True)
     with pytest.raises(ValueError, match=f"'{solver}' needs all rows in one array"):
         SVC(loss="squared_hinge", solver=solver, engine=Holder()).fit(X, LABELS)
 

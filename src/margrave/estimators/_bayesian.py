@@ -13,7 +13,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight
 
-from margrave.estimators._base import Floats, KernelMachine, Rows, outside, take
+from margrave.estimators._base import KernelMachine, outside
+from margrave.estimators._input import Floats, Rows, take
 from margrave.estimators._remote import bring_vector
 from margrave.models import Landmarks, Posterior
 from margrave.problem import Data, JointProblem, Problem

@@ -19,13 +19,8 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight
 
-from margrave.estimators._base import (
-    Floats,
-    KernelMachine,
-    Rows,
-    relative_gap,
-    take,
-)
+from margrave.estimators._base import KernelMachine, relative_gap
+from margrave.estimators._input import Floats, Rows, take
 from margrave.estimators._remote import bring_vector, lazily, on_every_rank
 from margrave.losses import JOINT_LOSSES, Loss
 from margrave.problem import Data, JointProblem, Problem

@@ -18,8 +18,9 @@ from scipy import sparse
 from sklearn.utils.validation import _check_sample_weight
 
 from margrave.blocks.hull import fill, level
-from margrave.estimators._base import Floats, KernelMachine, take
+from margrave.estimators._base import KernelMachine
 from margrave.estimators._classifier import KernelClassifier, Task
+from margrave.estimators._input import Floats, take
 from margrave.losses import Loss
 from margrave.problem import Data, Problem
 from margrave.rows import RemoteRows, RowBlocks

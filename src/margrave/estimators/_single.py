@@ -9,13 +9,8 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import _check_sample_weight
 
-from margrave.estimators._base import (
-    Floats,
-    KernelMachine,
-    Rows,
-    relative_gap,
-    take,
-)
+from margrave.estimators._base import KernelMachine, relative_gap
+from margrave.estimators._input import Floats, Rows, take
 from margrave.estimators._remote import bring_vector
 from margrave.problem import Data, Problem
 from margrave.solvers import Solution

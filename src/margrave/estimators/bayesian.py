@@ -12,9 +12,9 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 
-from margrave.estimators._base import Floats
 from margrave.estimators._bayesian import BayesianMachine
 from margrave.estimators._docs import documented
+from margrave.estimators._input import Floats
 from margrave.estimators._remote import lazily, on_every_rank
 from margrave.losses import Loss
 from margrave.problem import Data, JointProblem, Problem

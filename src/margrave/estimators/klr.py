@@ -10,9 +10,9 @@ import numpy as np
 from scipy.special import log_expit, log_softmax
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from margrave.estimators._base import Floats
 from margrave.estimators._classifier import KernelClassifier
 from margrave.estimators._docs import documented
+from margrave.estimators._input import Floats
 from margrave.estimators._remote import lazily
 from margrave.losses import Loss
 from margrave.progress import Callback

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from margrave.estimators._base import Floats, refuses
 from margrave.estimators._classifier import Task
 from margrave.estimators._docs import documented
 from margrave.estimators._hull import HullClassifier, plain
+from margrave.estimators._input import Floats, refuses
 from margrave.progress import Callback
 
 _NO_CAP = 2.0  # more than all the weight that there is

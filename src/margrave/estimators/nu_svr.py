@@ -12,9 +12,9 @@ from sklearn.base import RegressorMixin
 from sklearn.utils._param_validation import Interval
 
 from margrave.blocks.hull import level
-from margrave.estimators._base import Floats, Rows, refuses
 from margrave.estimators._docs import documented
 from margrave.estimators._hull import centred, combination_of, refuse_solver
+from margrave.estimators._input import Floats, Rows, refuses
 from margrave.estimators._remote import lazily, on_every_rank
 from margrave.estimators._single import SingleMachine
 from margrave.losses import Loss

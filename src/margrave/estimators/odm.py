@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from margrave.estimators._base import Floats
 from margrave.estimators._classifier import KernelClassifier
 from margrave.estimators._docs import documented
+from margrave.estimators._input import Floats
 from margrave.losses import Loss
 from margrave.progress import Callback
 

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from margrave.estimators._base import Floats, refuses
 from margrave.estimators._classifier import KernelClassifier
 from margrave.estimators._docs import documented
+from margrave.estimators._input import Floats, refuses
 from margrave.losses import Loss
 from margrave.progress import Callback
 

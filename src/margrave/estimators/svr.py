@@ -10,8 +10,8 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from margrave.estimators._base import Floats, refuses
 from margrave.estimators._docs import documented
+from margrave.estimators._input import Floats, refuses
 from margrave.estimators._remote import lazily, on_every_rank
 from margrave.estimators._single import SingleMachine
 from margrave.losses import Loss

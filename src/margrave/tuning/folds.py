@@ -26,7 +26,7 @@ from scipy import sparse
 from sklearn.utils import check_array
 
 from margrave import _core
-from margrave.estimators._base import canonical
+from margrave.estimators._input import canonical
 from margrave.problem import Data
 
 Rows = NDArray[np.intp]

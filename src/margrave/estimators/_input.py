@@ -1,0 +1,162 @@
+"""What every kernel machine takes: parameters with their limits, and rows in many forms."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any, ClassVar, ParamSpec, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.utils import assert_all_finite, check_consistent_length, column_or_1d
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from margrave.engines import is_collection, resolve_engine
+from margrave.estimators._remote import bring, has_remote_rows
+from margrave.kernels import KERNELS, Kernel, resolve_kernel
+from margrave.resources import parse_bytes, thread_count
+from margrave.rows import RowBlocks
+from margrave.solvers import SOLVERS, resolve_solver
+
+Floats = NDArray[np.float64]
+Rows = NDArray[np.intp]
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def refuses(**counterparts: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Decorate a constructor: foreign arguments raise a TypeError that names the way here.
+
+    The signature stays as written, since scikit-learn reads the parameters from it.
+    """
+
+    def decorate(init: Callable[P, T]) -> Callable[P, T]:
+        @functools.wraps(init)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+            for name in kwargs.keys() & counterparts.keys():
+                owner = type(args[0]).__name__
+                raise TypeError(f"{owner} has no argument {name!r}: {counterparts[name]}")
+            return init(*args, **kwargs)
+
+        return checked
+
+    return decorate
+
+
+class CheckedInput(BaseEstimator):  # type: ignore[misc]
+    """Parameters and rows, checked before anything is computed."""
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "kernel": [StrOptions(set(KERNELS)), callable],
+        "gamma": [StrOptions({"scale", "auto"}), Interval(Real, 0.0, None, closed="left")],
+        "degree": [Interval(Integral, 0, None, closed="left")],
+        "coef0": [Interval(Real, None, None, closed="neither")],
+        "solver": [StrOptions({"auto", *SOLVERS}), HasMethods("solve")],
+        "engine": [None, str, HasMethods("scatter")],
+        "tol": [Interval(Real, 0.0, None, closed="neither")],
+        "max_iter": [Interval(Integral, -1, None, closed="left")],
+        "time_limit": [None, Interval(Real, 0.0, None, closed="neither")],
+        "memory_limit": [None, str, Interval(Integral, 0, None, closed="neither")],
+        "n_jobs": [None, Integral],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+        "warm_start": ["boolean"],
+        "callbacks": [None, callable, list, tuple],
+    }
+
+    def _check_parameters(self) -> None:
+        """Raise for a wrong parameter before anything is computed."""
+        self._validate_params()
+        if self.memory_limit is not None:
+            parse_bytes(self.memory_limit)
+        resolve_solver(self.solver)
+        resolve_engine(self.engine, thread_count(self.n_jobs))
+
+    def _check_rows(
+        self, X: Any, y: Any = "no_validation", reset: bool = True, numbers: bool = False
+    ) -> Any:
+        """Validate X (and y, which must be `numbers`) without a copy; float32 stays float32."""
+        if not reset:
+            check_is_fitted(self)
+        if isinstance(X, RowBlocks):
+            return self._check_blocks(X, y, reset, numbers)
+        if reset and has_remote_rows(self.engine, X):
+            return bring(self, X, y, numbers)
+        if is_collection(X):
+            raise ValueError(
+                "this method needs rows in one array; fit and the predictions take Dask collections"
+            )
+        if self.kernel == "precomputed" and sparse.issparse(X):
+            raise TypeError("a precomputed kernel matrix must be dense, got a sparse one")
+        checked = validate_data(
+            self,
+            X,
+            y,
+            reset=reset,
+            accept_sparse="csr",
+            accept_large_sparse=True,
+            dtype=[np.float64, np.float32],
+            **({"y_numeric": True} if numbers else {}),
+        )
+        if isinstance(y, str) and y == "no_validation":
+            return canonical(checked)
+        X, y = checked
+        return canonical(self._check_square(X)), y
+
+    def _check_blocks(self, X: RowBlocks, y: Any, reset: bool, numbers: bool) -> Any:
+        """Validate rows in blocks, and y."""
+        if self.kernel != "linear":
+            raise ValueError(
+                f"rows in blocks need kernel='linear', got kernel={self.kernel!r}: other kernels"
+                " need all rows in one array (it may be memory-mapped)"
+            )
+        if X.shape[0] == 0 or X.shape[1] == 0:
+            raise ValueError(f"X has {X.shape[0]} rows and {X.shape[1]} columns, needs both")
+        if reset:
+            self.n_features_in_ = X.shape[1]
+        elif X.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"X has {X.shape[1]} features, but {type(self).__name__} is expecting"
+                f" {self.n_features_in_} features as input"
+            )
+        X.check()
+        if isinstance(y, str) and y == "no_validation":
+            return X
+        y = column_or_1d(y, warn=True)
+        assert_all_finite(y, input_name="y")
+        check_consistent_length(y, np.empty(X.shape[0]))
+        return X, y.astype(np.float64) if numbers else y
+
+    def _check_square(self, X: Any) -> Any:
+        if self.kernel == "precomputed" and X.shape[0] != X.shape[1]:
+            raise ValueError(
+                f"a precomputed kernel matrix must be square, got {X.shape[0]} x {X.shape[1]}"
+            )
+        return X
+
+    def _kernel_for(self, X: Any, weight: Floats) -> Kernel:
+        return resolve_kernel(self.kernel, self.gamma, self.degree, self.coef0, X, weight)
+
+
+def canonical(X: Any) -> Any:
+    """Return X with the entries of sparse rows sorted and unique; a copy only if they are not."""
+    if sparse.issparse(X) and not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    return X
+
+
+def take(X: Any, rows: Rows, square: bool = False) -> Any:
+    """Return these rows of X (and, of a kernel matrix, these columns); X itself if that is all."""
+    if len(rows) == X.shape[0] and np.array_equal(rows, np.arange(len(rows))):
+        return X
+    if isinstance(X, RowBlocks):
+        raise ValueError(
+            "rows in blocks can be neither sorted nor left out: use multi_class='ovr' for several"
+            " classes, and give no row the weight zero"
+        )
+    return X[np.ix_(rows, rows)] if square else X[rows]
