@@ -471,6 +471,20 @@ def test_a_stop_loses_no_model():
     assert model.score(X, y) > 0.9
 
 
+def test_time_ends_while_support_vectors_are_solved_alone(monkeypatch):
+    def too_late(problem, beta, rows, settings, *_):
+        while not settings.is_over:
+            time.sleep(0.01)
+        return np.zeros_like(beta), 0
+
+    monkeypatch.setattr("margrave.solvers.divide.solve_rows", too_late)
+    X, y = blobs(800)
+    model = SVC(gamma=2.0, solver=DivideAndConquer(levels=2), time_limit=1.0)
+    with pytest.warns(Warning, match="time_limit"):
+        model.fit(X, y)
+    assert len(model.support_) > 0 and model.score(X, y) > 0.9
+
+
 def test_a_budget_of_rounds_is_per_problem():
     X, y = blobs(600, 3)
     for max_iter in (2, 5):
