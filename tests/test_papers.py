@@ -4,6 +4,7 @@ result files."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -58,6 +59,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setattr(common.Search, "best", _first_of_grid)
         patch.setattr(worker, "SHORT_REPEATS", 1)
         patch.setitem(saddle.FIXED, "max_iter", 20)  # some of its methods take for ever
+        for name, method in saddle.PAPER.methods.items():
+            patch.setitem(saddle.PAPER.methods, name, replace(method, early=method.early[:2]))
         for paper in PAPERS.values():
             for name in MEASURED[paper.name]:
                 arguments = f"--generated --only {name} --output {output}"

@@ -8,9 +8,10 @@ One file per data set and table, ``<paper>-<table>-<data set>.json``:
                         "extrapolated": {"rows", "seconds", "exponent"} or None}
                        or {"skipped": why}}}
 
-A method that cannot have all rows is measured at several sizes, and its seconds for all rows follow
-from a power law. Methods that are not measured again keep what the file says of them, as long as
-machine and parameters are the same.
+A measurement, or a run that was given up, may have "early" fits, which end after a few rounds: what
+a method knows on its way. A method that cannot have all rows is measured at several sizes, and its
+seconds for all rows follow from a power law. Methods that are not measured again keep what the file
+says of them, as long as machine and parameters are the same.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ class Method:
     library: str = "margrave"  # of benchmarks.adapters.LIBRARIES
     rows: str = ALL  # or SAMPLE (a fifth), or SIZES (as many as the data set says)
     certified: bool = False  # whether the gap of the whole problem is computed after the fit
+    early: tuple[int, ...] = ()  # fits that end after so many rounds are measured too
 
 
 @dataclass(frozen=True)
@@ -221,7 +223,8 @@ def measured_apart(task: dict[str, Any]) -> Entry:
         return found
     if done.returncode == -signal.SIGALRM:
         why = f"given up: it needs more than {task['limit']:g} s"
-        return {"rows": task["rows"], "error": why, "given_up": True}
+        early = [json.loads(line) for line in done.stdout.splitlines()]
+        return {"rows": task["rows"], "error": why, "given_up": True, "early": early}
     lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
     found = {"rows": task["rows"], "error": lines[-1]}
     return {**found, "given_up": True} if NO_ANSWER in lines[-1] else found
@@ -316,6 +319,13 @@ def last(entry: Entry | None) -> Entry | None:
     """The measurement with the most rows; None if there is none."""
     good = [found for found in (entry or {}).get("runs", []) if "error" not in found]
     return good[-1] if good else None
+
+
+def way(entry: Entry | None) -> list[Entry]:
+    """The early fits of a method, and last the whole one if it came to an end."""
+    runs = (entry or {}).get("runs", [])
+    found = [point for run in runs for point in run.get("early", [])]
+    return [*found, *(run for run in runs if "error" not in run)]
 
 
 # --- text ----------------------------------------------------------------------------------------

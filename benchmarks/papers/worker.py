@@ -2,8 +2,9 @@
 
     python -m benchmarks.papers.worker < task.json
 
-The last line of the output is the measurement as JSON. A process of its own keeps thread pools and
-memory apart, and a fit that does not come to an end takes nothing with it.
+The last line of the output is the measurement as JSON, those before it are fits that were to end
+early. A process of its own keeps thread pools and memory apart, and a fit that does not come to an
+end takes nothing with it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import json
 import math
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 from statistics import median
@@ -31,6 +32,7 @@ MOST_RECORDS = 60  # of a history, evenly spread
 # A short fit says little by itself: below so many seconds it is repeated, and the median counts.
 SHORT = 1.0
 SHORT_REPEATS = 5
+EARLY_SHARE = 0.5  # of the time limit: when early fits have had as much, there are no more
 
 
 @dataclass(frozen=True)
@@ -44,17 +46,23 @@ class Task:
     generated: bool = False
 
 
-def measure(task: Task) -> dict[str, Any]:
+def _nobody(point: dict[str, Any]) -> None:
+    """Hears of an early fit."""
+
+
+def measure(task: Task, tell: Callable[[dict[str, Any]], None] = _nobody) -> dict[str, Any]:
+    """Fit, and tell what it took; early fits are told one by one."""
     paper: Paper = importlib.import_module(f"benchmarks.papers.{task.paper}").PAPER
     method, dataset = paper.methods[task.method], paper.datasets[task.dataset]
     whole, form = dataset.load(task.generated), dataset.forms[method.library]
     data = _first(whole, task.rows).in_form(form)
     # A machine of ours looks at the clock itself and keeps its model; others have to be ended.
-    own_limit = {} if task.limit is None else _own_limit(method.make(task.parameters), task.limit)
+    own_limit = _ends(method.make(task.parameters), "time_limit", task.limit)
     patience = None if task.limit is None else (2.0 if own_limit else 1.0) * task.limit
 
-    def fit() -> tuple[Any, Cost]:
+    def fit(rounds: int | None = None) -> tuple[Any, Cost]:
         model = method.make(task.parameters).set_params(**own_limit)
+        model.set_params(**_ends(model, "max_iter", rounds))
         return timed(lambda: model.fit(data.X, data.y), patience)
 
     with warnings.catch_warnings(record=True):
@@ -62,6 +70,10 @@ def measure(task: Task) -> dict[str, Any]:
         # A first fit of a few rows loads what is loaded lazily and starts the threads.
         head = data.head()
         method.make(task.parameters).fit(head.X, head.y).predict(head.X_new)
+        points = []
+        for point in _early(fit, method.early, data, task.limit):
+            points.append(point)
+            tell(point)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fits = [fit()]
@@ -78,11 +90,13 @@ def measure(task: Task) -> dict[str, Any]:
         "seconds": median(each.seconds for _, each in fits),
         "repeats": [each.seconds for _, each in fits],
         "predict_seconds": predict_cost.seconds,
-        "accuracy": 100.0 * float(np.mean(predicted == data.y_new)),
+        "accuracy": _accuracy(predicted, data),
         "support_vectors": len(model.support_) if hasattr(model, "support_") else None,
         "memory_beyond_data": fits[0][1].memory_beyond,
         "warnings": sorted({str(warning.message) for warning in caught}),
         "versions": {package: _version(package) for package in adapter(method.library).PACKAGES},
+        "early": points,
+        **_state(model),
     }
     if hasattr(model, "certificate_"):
         found |= facts(model)
@@ -94,6 +108,47 @@ def measure(task: Task) -> dict[str, Any]:
     return found
 
 
+def _early(
+    fit: Callable[[int], tuple[Any, Cost]],
+    ladder: Sequence[int],
+    data: Data,
+    limit: float | None,
+) -> Iterator[dict[str, Any]]:
+    """Fits of so many rounds: seconds, accuracy and where the method is by then."""
+    spent = 0.0
+    for rounds in ladder:
+        try:
+            model, cost = fit(rounds)
+        except ValueError:
+            return  # there is nothing to be found, which the whole fit is going to say
+        state = _state(model)
+        if (state["iterations"] or 0) < rounds:
+            return  # it needs no more
+        accuracy = _accuracy(model.predict(data.X_new), data)
+        yield {"seconds": cost.seconds, "accuracy": accuracy, **state}
+        spent += cost.seconds
+        if limit is not None and spent > EARLY_SHARE * limit:
+            return
+
+
+def _state(model: Any) -> dict[str, Any]:
+    """Rounds, the objective where there is one, and the numbers sent where nodes send them."""
+    sent = getattr(model, "numbers_", None)
+    if hasattr(model, "history_"):
+        sums = _numbers(model.history_[-1:], model.history_)
+        sent = None if sums is None else sums[-1]
+    objective = getattr(model, "objective_", None)
+    return {
+        "iterations": int(np.max(model.n_iter_)) if hasattr(model, "n_iter_") else None,
+        "objective": None if objective is None else _finite(objective),
+        "numbers": sent,
+    }
+
+
+def _accuracy(predicted: Any, data: Data) -> float:
+    return 100.0 * float(np.mean(predicted == data.y_new))
+
+
 def facts(model: Any) -> dict[str, Any]:
     """What a model of ours says of its fit."""
     history = model.history_
@@ -103,11 +158,9 @@ def facts(model: Any) -> dict[str, Any]:
     of_parts = [{**record, "where": ""} for record in counted if "steps" not in record]
     of_whole = [record for record in counted if "steps" in record]
     return {
-        "objective": _finite(model.objective_),
         "gap": _finite(model.gap_),
         "certificate": str(model.certificate_),
         "converged": bool(model.converged_),
-        "iterations": int(model.n_iter_),
         "kernel_values": kernel_values(of_parts) + kernel_values(of_whole),
         "passes": passes(history),
         "history": some(history),
@@ -133,7 +186,7 @@ def _numbers(kept: Sequence[dict[str, Any]], history: Sequence[dict[str, Any]]) 
     """How many numbers had gone to and from the parts of a problem by then, where that is told."""
     if all("numbers" in record for record in kept):
         return [int(record["numbers"]) for record in kept]
-    if not any("bytes" in record for record in kept):
+    if not any("bytes" in record for record in history):
         return None
     sums = np.cumsum([record.get("bytes", 0) for record in history]) // 8
     return [int(sums[at]) for at, record in enumerate(history) if any(record is k for k in kept)]
@@ -146,9 +199,11 @@ def _first(data: Data, rows: float | None) -> Data:
     return replace(data, X=data.X[:count], y=data.y[:count])
 
 
-def _own_limit(model: Any, limit: float) -> dict[str, float]:
-    """The parameter, of the model or of the end of a pipeline, that takes a limit of seconds."""
-    return {name: limit for name in model.get_params() if name.endswith("time_limit")}
+def _ends(model: Any, name: str, value: float | None) -> dict[str, float]:
+    """The parameter of this name, of the model or of the end of a pipeline, with a value."""
+    if value is None:
+        return {}
+    return {each: value for each in model.get_params() if each.split("__")[-1] == name}
 
 
 def _finite(value: float) -> float | None:
@@ -164,4 +219,7 @@ def _version(package: str) -> str | None:
 
 
 if __name__ == "__main__":
-    print(json.dumps(measure(Task(**json.load(sys.stdin)))))
+    done = measure(
+        Task(**json.load(sys.stdin)), tell=lambda point: print(json.dumps(point), flush=True)
+    )
+    print(json.dumps(done))
