@@ -4,6 +4,7 @@ result files."""
 from __future__ import annotations
 
 import json
+import signal
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -191,6 +192,57 @@ def test_short_fits_are_repeated() -> None:
     assert found["seconds"] == np.median(found["repeats"])
 
 
+def test_early_fits_are_points_on_the_way() -> None:
+    told: list[dict[str, Any]] = []
+    task = Task("saddle", "phishing", "nu-published-gilbert", {}, generated=True, limit=60.0)
+    found = worker.measure(task, told.append)
+    assert found["early"] == told and [point["iterations"] for point in told][:2] == [1, 3]
+    # Frank-Wolfe steps never go up, and what is sent adds up
+    objectives = [*(point["objective"] for point in told), found["objective"]]
+    assert objectives == sorted(objectives, reverse=True)
+    numbers = [*(point["numbers"] for point in told), found["numbers"]]
+    assert numbers == sorted(numbers) and numbers[0] < numbers[-1]
+    assert common.way({"runs": [found]}) == [*told, found]
+
+
+def test_early_fits_outlive_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ended(*args: Any, **options: Any) -> Any:
+        return SimpleNamespace(returncode=-signal.SIGALRM, stdout='{"seconds": 1.0}\n', stderr="")
+
+    monkeypatch.setattr(common.subprocess, "run", ended)
+    given_up = common.measured_apart({"rows": None, "limit": 1.0})
+    assert common.way({"runs": [given_up]}) == [{"seconds": 1.0}]
+
+
+def test_distance_of_libsvm_is_ours() -> None:
+    data = saddle.SOFT["phishing"].load(generated=True)
+    for form in ("float64-dense", "float64-csr"):
+        X = data.in_form(form).X
+        ours = saddle.SOFT_METHODS["nu-pairs"].make({}).set_params(machine__tol=1e-8)
+        theirs = saddle.SOFT_METHODS["libsvm"].make({}).set_params(machine__tol=1e-8)
+        expected = ours.fit(X, data.y).objective_
+        assert theirs.fit(X, data.y).objective_ == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_stochastic_gradient_reads_and_writes_every_entry() -> None:
+    data = saddle.SOFT["phishing"].load(generated=True)
+    model = saddle.LINEAR_METHODS["sgd"].make({}).set_params(max_iter=3, tol=None)
+    sent = 2 * 3 * np.count_nonzero(data.in_form("float64-dense").X)
+    for form in ("float64-dense", "float64-csr"):
+        assert model.fit(data.in_form(form).X, data.y).numbers_ == sent
+
+
+def test_made_up_labels_are_random_near_the_plane_only() -> None:
+    data = saddle.SOFT["filled90"].load(generated=True)
+    X, y = np.vstack([data.X, data.X_new]), np.concatenate([data.y, data.y_new])
+    w = np.random.default_rng(saddle.SEED).standard_normal(X.shape[1])
+    distance = X @ w / np.linalg.norm(w)
+    wrong = np.sign(distance) != y
+    # nearly a third of the points is near, and half of those is wrong: 0.83 of them in the paper
+    assert 0.03 < np.mean(wrong) < 0.25
+    assert np.abs(distance[wrong]).max() <= 0.1 * np.abs(distance).max()
+
+
 def test_bagging_is_a_majority_vote(rng: np.random.Generator) -> None:
     X = rng.normal(size=(200, 2))
     y = np.where(X[:, 0] > 0, 5, 3)
@@ -219,6 +271,10 @@ def test_pages_and_pictures_are_made(finished: Path, tmp_path: Path) -> None:
     assert (tmp_path / "sodm.png").stat().st_size > 10_000
     page = (tmp_path / "saddle.md").read_text()
     assert "| Saddle-SVC as printed |" in page and "| working set among nodes |" in page
+    for name, picture in report.SADDLE_PICTURES.items():
+        made = tmp_path / f"saddle-{name}.png"
+        assert made.exists() == bool(picture.read(finished))
+        assert not made.exists() or made.stat().st_size > 10_000
 
 
 @pytest.mark.parametrize("name", PAPERS)

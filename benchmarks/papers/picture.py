@@ -1,16 +1,17 @@
 """Accuracy, and the gap of exact methods, over seconds: a column for each data set.
 
 After Figure 3 of the DC-SVM paper and Figure 1 of the SODM paper. Early models are joined with the
-whole problem's, and runs on ever more rows with each other.
+whole problem's, and runs on ever more rows with each other. After Figures 1 to 4 of the Saddle-SVC
+paper: accuracy and objective over seconds or over numbers sent, a point for each early fit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.papers.common import Results, last
+from benchmarks.papers.common import Entry, Results, last, way
 
 # Percent below the best accuracy: what is further below is not shown, and less is no difference.
 MOST_SHOWN, LEAST_SHOWN = 12.0, 1.0
@@ -21,6 +22,81 @@ Series = Mapping[str, Sequence[str]]
 
 def draw(all_results: Mapping[str, Results], series: Series, exact: Series, file: Path) -> None:
     """Points of the `series`, and the gaps of the whole problem by the `exact` ones."""
+    colours = {title: f"C{number}" for number, title in enumerate(series)}
+
+    def fill(accuracy: Any, gap: Any, results: Results) -> None:
+        _accuracies(accuracy, results, series, colours)
+        _gaps(gap, results, exact, colours)
+
+    labels = ("seconds", "test accuracy (%)", "relative duality gap")
+    _columns(all_results, fill, list(series), labels, file)
+
+
+def draw_ways(
+    all_results: Mapping[str, Results], titles: Mapping[str, str], nodes: int, file: Path
+) -> None:
+    """The way of each method to the hulls' distance, over seconds.
+
+    Where there are `nodes` it is over what they send, in points: as many numbers as a point from
+    each node would be.
+    """
+    colours = {title: f"C{number}" for number, title in enumerate(titles.values())}
+
+    def fill(accuracy: Any, distance: Any, results: Results) -> None:
+        methods = {titles[name]: entry for name, entry in results["methods"].items()}
+        for title, entry in methods.items():
+            found = [(_sent(point, results, nodes), point) for point in way(entry)]
+            points = [(x, point["accuracy"]) for x, point in found if x is not None]
+            accuracy.plot(*_axes(points), ".-", color=colours[title], label=title)
+            points = [
+                (x, (2.0 * point["objective"]) ** 0.5)
+                for x, point in found
+                if x is not None and point.get("objective") is not None
+            ]
+            distance.plot(*_axes(points), ".-", color=colours[title], label=title)
+        distance.set_yscale("log")
+        best = _bound(methods.values())
+        if best > 0.0:
+            distance.axhline(best, color="black", linewidth=0.8, linestyle=":")
+
+    x = "points from each node" if nodes else "seconds"
+    labels = (x, "test accuracy (%)", "distance of the hulls")
+    _columns(all_results, fill, list(titles.values()), labels, file)
+
+
+def _sent(point: Entry, results: Results, nodes: int) -> float | None:
+    if not nodes:
+        return float(point["seconds"])
+    features = {found["features"] for e in results["methods"].values() if (found := last(e))}
+    numbers = point.get("numbers")
+    return None if numbers is None else float(numbers) / (nodes * features.pop())
+
+
+def _bound(entries: Iterable[Entry]) -> float:
+    """The largest lower bound of the distance that a method has certified."""
+    found = [last(entry) for entry in entries]
+    return max(
+        (
+            (2.0 * one["objective"] * (1.0 - one["gap"])) ** 0.5
+            for one in found
+            if one is not None and one.get("gap") is not None
+        ),
+        default=0.0,
+    )
+
+
+def _axes(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    return [x for x, _ in points], [y for _, y in points]
+
+
+def _columns(
+    all_results: Mapping[str, Results],
+    fill: Callable[[Any, Any, Results], None],
+    titles: Sequence[str],
+    labels: tuple[str, str, str],
+    file: Path,
+) -> None:
+    """Two panels for each data set, one above the other, with a legend of all lines below."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -33,29 +109,26 @@ def draw(all_results: Mapping[str, Results], series: Series, exact: Series, file
         sharex="col",
         squeeze=False,
     )
-    colours = {title: f"C{number}" for number, title in enumerate(series)}
     for column, results in zip(axes.T, all_results.values(), strict=True):
-        _accuracies(column[0], results, series, colours)
-        _gaps(column[1], results, exact, colours)
+        fill(column[0], column[1], results)
         column[0].set_title(results["dataset"]["title"], fontsize=9)
-        column[1].set_xlabel("seconds")
+        column[1].set_xlabel(labels[0])
         for panel in column:
             panel.set_xscale("log")
             panel.grid(which="both", alpha=0.25)
-    axes[0, 0].set_ylabel("test accuracy (%)")
-    axes[1, 0].set_ylabel("relative duality gap")
+    axes[0, 0].set_ylabel(labels[1])
+    axes[1, 0].set_ylabel(labels[2])
     drawn = {
         label: handle
         for panel in axes[0]
         for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
     }
-    titles = [title for title in series if title in drawn]
-    ncols = min(len(titles), 1 + len(all_results))
+    shown = [title for title in titles if title in drawn]
     figure.legend(
-        [drawn[title] for title in titles],
-        titles,
+        [drawn[title] for title in shown],
+        shown,
         loc="outside lower center",
-        ncols=ncols,
+        ncols=min(len(shown), 1 + len(all_results)),
         fontsize=8,
     )
     figure.savefig(file, dpi=110)

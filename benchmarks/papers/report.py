@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from benchmarks.papers.common import (
     markdown,
     read,
 )
-from benchmarks.papers.picture import Series, draw
+from benchmarks.papers.picture import Series, draw, draw_ways
 from benchmarks.papers.published import Numbers
 
 DOCS = ROOT / "docs" / "papers"
@@ -110,13 +111,37 @@ def saddle_results(folder: Path = FOLDER) -> str:
         found = read(saddle.PAPER, table, folder)
         everything += list(found.values())
         parts += [f"## {title}", _hulls(table, found, numbers)]
-    parts.append("## Figures 3 and 4: twenty nodes, and what they send")
+        if table is saddle.FIGURE_1:
+            parts += _ways(("figure1", "figure2"), folder)
+    parts.append("## Figures 3, 4 and 6: twenty nodes, and what they send")
     for table in (saddle.FIGURE_3, saddle.FIGURE_4):
         found = read(saddle.PAPER, table, folder)
         everything += list(found.values())
-        parts.append(_communication(table, found))
+        parts += [_communication(table, found), *_ways((table.name,), folder)]
     parts += _end(saddle.PAPER, everything)
     return "\n\n".join(parts)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Ways to the distance of hulls, as in one of the paper's figures."""
+
+    table: Table
+    datasets: tuple[str, ...]
+    nodes: int = 0
+
+    def read(self, folder: Path) -> dict[str, Results]:
+        """The results of its data sets, as far as there are any."""
+        found = read(saddle.PAPER, self.table, folder)
+        return {name: found[name] for name in self.datasets if name in found}
+
+
+SADDLE_PICTURES = {
+    "figure1": Picture(saddle.FIGURE_1, tuple(saddle.FIGURE_1.datasets[:4])),
+    "figure2": Picture(saddle.FIGURE_1, tuple(saddle.FIGURE_1.datasets[4:])),
+    "figure3": Picture(saddle.FIGURE_3, saddle.FIGURE_3.datasets, saddle.NODES),
+    "figure4": Picture(saddle.FIGURE_4, saddle.FIGURE_4.datasets, saddle.NODES),
+}
 
 
 # --- tables --------------------------------------------------------------------------------------
@@ -262,7 +287,7 @@ def _communication(table: Table, found: Mapping[str, Results]) -> str:
     """Numbers sent until a gap, in the paper's unit: one point from every node, k d numbers."""
     gaps = (1e-1, 1e-2, 1e-3)
     head = ["data set", "method", *(f"to a gap of {gap:g}" for gap in gaps)]
-    head += ["rounds", "last gap", "seconds on this machine"]
+    head += ["rounds", "all sent", "last gap", "accuracy (%)", "seconds on this machine"]
     rows = []
     for name in table.datasets:
         results = found.get(name)
@@ -270,6 +295,7 @@ def _communication(table: Table, found: Mapping[str, Results]) -> str:
             entry = results["methods"].get(method) if results else None
             one = last(entry) or {}
             history = one.get("history", {"gap": [], "numbers": []})
+            sent_by_all = one.get("numbers")
             unit = saddle.NODES * one.get("features", 1)
             cells = [saddle.PAPER.methods[method].title]
             for gap in gaps:
@@ -284,7 +310,9 @@ def _communication(table: Table, found: Mapping[str, Results]) -> str:
                     _with_rows(name, results) if method == table.methods[0] else "",
                     *cells,
                     _number(one.get("iterations"), ","),
+                    _number(None if sent_by_all is None else sent_by_all / unit, ",.4g"),
                     _number(one.get("full_gap"), ".1e"),
+                    _accuracy(entry),
                     _seconds(entry) if one else _why_not(entry),
                 ]
             )
@@ -368,6 +396,20 @@ def _figure(file: str, found: Mapping[str, Results]) -> list[str]:
     return [f"![accuracy and gap over seconds]({file})", caption]
 
 
+def _ways(names: Sequence[str], folder: Path) -> list[str]:
+    parts = []
+    for name in names:
+        picture = SADDLE_PICTURES[name]
+        if picture.read(folder):
+            over = "what the nodes send" if picture.nodes else "the seconds of the fit"
+            parts.append(f"![accuracy and distance, {name}](saddle-{name}.png)")
+            parts.append(
+                f"Test accuracy and distance of the hulls over {over}: a point is a fit of its own,"
+                " which ends after so many rounds. Dotted: the largest certified lower bound."
+            )
+    return parts
+
+
 def _end(paper: Paper, everything: Sequence[Results]) -> list[str]:
     """Conditions, and all that a reader of the figures must know."""
     if not everything:
@@ -420,6 +462,12 @@ def main(arguments: list[str] | None = None) -> None:
     found = read(sodm.PAPER, sodm.TABLE_2, options.folder)
     if found:
         draw(found, SODM_SERIES, SODM_EXACT, options.output / "sodm.png")
+    titles = {name: method.title for name, method in saddle.PAPER.methods.items()}
+    for name, picture in SADDLE_PICTURES.items():
+        found = picture.read(options.folder)
+        if found:
+            shown = {method: titles[method] for method in picture.table.methods}
+            draw_ways(found, shown, picture.nodes, options.output / f"saddle-{name}.png")
 
 
 if __name__ == "__main__":

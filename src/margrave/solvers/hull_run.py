@@ -79,7 +79,7 @@ def find_levels(shards: Shards, ends: Sequence[Floats], totals: Floats) -> tuple
     Rows below the level are in full, and those at it by the share that is returned with it. `ends`
     are what the blocks say of their lists (`blocks.corners.Lists`). Where the lowest rows suffice
     that is all it takes; else the blocks count their rows below a grid of levels, which is narrowed
-    until what is left between two of them can be fetched.
+    until what is left between two of them can be fetched: few rows, or all those of one level.
     """
     low, high = np.min(ends, axis=0)[:, 0], np.max(ends, axis=0)[:, 1]
     lowest = np.sum([np.where(end[:, 0] == low, end[:, 2], 0.0) for end in ends], axis=0)
@@ -91,6 +91,7 @@ def find_levels(shards: Shards, ends: Sequence[Floats], totals: Floats) -> tuple
         return level, share
     low, high = np.where(done, 0.0, low), np.where(done, 0.0, high)
     below = np.where(done, 0.0, lowest)  # the mass up to `low`
+    narrow = 1e-15 * np.maximum(np.abs(low), np.abs(high))  # levels may be zero themselves
     while True:
         steps = np.linspace(0.0, 1.0, GRID + 1)[1:]
         grid = low[:, None] + (high - low)[:, None] * steps
@@ -106,7 +107,7 @@ def find_levels(shards: Shards, ends: Sequence[Floats], totals: Floats) -> tuple
         below = np.where(first, below, mass[rows, before])
         low, high = np.where(first, low, grid[rows, before]), grid[rows, at]
         left = count[rows, at] - np.where(first, 0.0, count[rows, before])
-        if np.all(done | (left <= _GATHERED) | (high - low <= 1e-15 * np.abs(high))):
+        if np.all(done | (left <= _GATHERED) | (high - low <= narrow)):
             break
     gathered = shards.map("between", low, high)
     for k in np.flatnonzero(~done):
