@@ -77,7 +77,7 @@ class DualPoint {
         gather_support(support, coef);
         if (blocks_.size() == 1 && 10 * support.size() > 9 * y.size()) {  // all with all: half of the values tell the others
             if (!kernel_.source->apply_among({rows_.data(), 0, std::int64_t(rows_.size())}, beta.data(), scores.data(), &watch)) return false;
-            kernel_values_ += std::int64_t(y.size() * y.size() / 2);
+            kernel_values_ += kernel_.source->price_among(std::int64_t(y.size()));
         } else for (std::size_t b = 0; b < blocks_.size(); ++b) {
             double* to = scores.data() + offsets_[b];
             std::fill(to, to + offsets_[b + 1] - offsets_[b], 0.0);
@@ -133,7 +133,7 @@ class DualPoint {
         if (!kernel_.source->apply({support[within].data(), 0, std::int64_t(support[within].size())}, coef[within].data(), 1,
                                    {points.data(), 0, std::int64_t(points.size())}, sums.data(), &watch))
             return false;
-        kernel_values_ += std::int64_t(support[within].size() * points.size());
+        kernel_values_ += kernel_.source->price(std::int64_t(support[within].size()), std::int64_t(points.size()));
         with_loss([&](const auto& loss) {
             sum_up(loss);
             found.dual = last_.dual, found.bound = bound_;
@@ -165,7 +165,7 @@ class DualPoint {
         if (!kernel_.source->apply({changed.data(), 0, std::int64_t(changed.size())}, change.data(), 1,
                                    {other_rows.data(), 0, std::int64_t(other_rows.size())}, delta.data(), &watch))
             return false;
-        kernel_values_ += std::int64_t(changed.size() * others.size());
+        kernel_values_ += kernel_.source->price(std::int64_t(changed.size()), std::int64_t(others.size()));
         for (std::size_t t = 0; t < others.size(); ++t) scores[others[t]] += delta[t];
         with_loss([&](const auto& loss) {
             for (std::size_t t = 0; t < active.size(); ++t) {
@@ -201,7 +201,7 @@ class DualPoint {
                 const Subset carriers{support.data(), 0, std::int64_t(support.size())}, rows{check.data(), 0, std::int64_t(check.size())};
                 whole = pass == 0 ? kernel_.exact->apply_among(carriers, coef.data(), f.data(), &watch)
                                   : kernel_.exact->apply(carriers, coef.data(), 1, rows, f.data(), &watch);
-                kernel_values_ += std::int64_t(support.size() * check.size() / (pass == 0 ? 2 : 1));
+                kernel_values_ += pass == 0 ? kernel_.exact->price_among(carriers.count) : kernel_.exact->price(carriers.count, rows.count);
                 if (!whole) return;
                 for (std::size_t t = 0; t < local.size(); ++t) {
                     f[t] += shift(local[t]);

@@ -328,7 +328,7 @@ class JointPoint {
             for (int s = 0; s < w; ++s) std::copy_n(before.data() + s * k_, k_, p_.data() + members_[s] * k_);  // as if nothing had been
             return false;
         }
-        kernel_values_ += std::int64_t(changed.size()) * n;
+        kernel_values_ += kernel_.source->price(std::int64_t(changed.size()), n);
         for (std::size_t j = 0; j < scores.size(); ++j) scores[j] += delta[j];
         for (std::int64_t i : changed) set_beta(i);
         return true;
@@ -345,7 +345,7 @@ class JointPoint {
         }
         if (!source.apply({support.data(), 0, std::int64_t(support.size())}, coef.data(), k_, {nullptr, 0, std::int64_t(y_.size())}, sums.data(), &watch))
             return false;
-        kernel_values_ += std::int64_t(support.size() * y_.size());
+        kernel_values_ += source.price(std::int64_t(support.size()), std::int64_t(y_.size()));
         scores = std::move(sums);
         return true;
     }

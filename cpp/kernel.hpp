@@ -2,6 +2,7 @@
 //
 // A kernel combines the features of two points by a sum (Pairing::dot: x_k z_k, Pairing::distance: |x_k - z_k|) and maps
 // the sum to a value, given both points' own terms (squared lengths for dot; for distance whatever the sum left out).
+// `additive`: the value of a sum of points is the sum of their values, as with no other than the linear kernel.
 #pragma once
 #include "simd.hpp"
 
@@ -22,6 +23,7 @@ struct Linear {
     static constexpr const char *name = "linear", *parameters = "";
     static constexpr Pairing pairing = Pairing::dot;
     static constexpr bool shift_invariant = false;
+    static constexpr bool additive = true;
     template <class V, class T>
     static MARGRAVE_INLINE V map(const KernelParams&, V sum, T, V) {
         return sum;
@@ -32,6 +34,7 @@ struct Rbf {  // exp(-gamma |x - z|^2)
     static constexpr const char *name = "rbf", *parameters = "gamma";
     static constexpr Pairing pairing = Pairing::dot;
     static constexpr bool shift_invariant = true;
+    static constexpr bool additive = false;
     template <class V, class T>
     static MARGRAVE_INLINE V map(const KernelParams& p, V sum, T own_x, V own_z) {
         return power_of_two((own_x + own_z - 2 * sum) * T(-p.gamma * kLog2E));  // rounding below zero is cut off there
@@ -42,6 +45,7 @@ struct Polynomial {  // (gamma x'z + coef0)^degree
     static constexpr const char *name = "poly", *parameters = "gamma degree coef0";
     static constexpr Pairing pairing = Pairing::dot;
     static constexpr bool shift_invariant = false;
+    static constexpr bool additive = false;
     template <class V, class T>
     static MARGRAVE_INLINE V map(const KernelParams& p, V sum, T, V) {
         return integer_power(sum * T(p.gamma) + T(p.coef0), p.degree);
@@ -52,6 +56,7 @@ struct Sigmoid {  // tanh(gamma x'z + coef0)
     static constexpr const char *name = "sigmoid", *parameters = "gamma coef0";
     static constexpr Pairing pairing = Pairing::dot;
     static constexpr bool shift_invariant = false;
+    static constexpr bool additive = false;
     template <class V, class T>
     static MARGRAVE_INLINE V map(const KernelParams& p, V sum, T, V) {
         return hyperbolic_tangent(sum * T(p.gamma) + T(p.coef0));
@@ -62,6 +67,7 @@ struct Laplacian {  // exp(-gamma |x - z|_1)
     static constexpr const char *name = "laplacian", *parameters = "gamma";
     static constexpr Pairing pairing = Pairing::distance;
     static constexpr bool shift_invariant = true;
+    static constexpr bool additive = false;
     template <class V, class T>
     static MARGRAVE_INLINE V map(const KernelParams& p, V sum, T, V own_z) {
         return power_of_two((sum + own_z) * T(-p.gamma * kLog2E));

@@ -52,7 +52,7 @@ struct KernelRows {
                 isa->template operations<T>().combine(kept.data(), one.data(), int(kept.size()), t * per, std::min(columns, (t + 1) * per), to + m * columns);
             });
         }
-        return std::int64_t(missing.size() + loose.size()) * columns;
+        return std::int64_t(missing.size()) * columns + source->price(std::int64_t(loose.size()), columns);
     }
 
   private:
@@ -60,6 +60,7 @@ struct KernelRows {
     // few features costs less than that to compute again. As with renting and buying: keep a row once it has been computed
     // as often as the memory would have cost.
     bool worth_keeping(std::int64_t row, bool first) const {
+        if (source->is_additive()) return false;
         const double value = 0.2 + 0.012 * double(source->cost());  // nanoseconds
         return cache->uses(row, first) * value >= 1.9;
     }

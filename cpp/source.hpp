@@ -25,6 +25,11 @@ class KernelSource {
     virtual bool apply_among(const Subset& rows, const double* coef, double* sums, Watch* watch) {
         return apply(rows, coef, 1, rows, sums, watch);
     }
+    // Whether `apply` makes one query of all: then nothing is gained by keeping values.
+    virtual bool is_additive() const { return false; }
+    // How many values `apply` computes, or products that cost as much as one.
+    std::int64_t price(std::int64_t queries, std::int64_t points) const { return is_additive() ? queries + points : queries * points; }
+    std::int64_t price_among(std::int64_t rows) const { return is_additive() ? 2 * rows : rows * rows / 2; }
 };
 
 // Native kernels. Queries and points may be rows of two data sets (prediction) or of the same (training).
@@ -40,6 +45,7 @@ class TileSource final : public KernelSource<T> {
         Kernels::visit(kernel.id, [&](auto k) {
             rule_.pairing = k.pairing;
             shift_invariant = k.shift_invariant;
+            additive_ = k.additive;
         });
         rule_.square = operations_.square;
         rule_.sparse_queries = queries.sparse;
@@ -109,34 +115,25 @@ class TileSource final : public KernelSource<T> {
     bool apply(const Subset& queries, const double* coef, int outputs, const Subset& points, double* sums,
                Watch* watch) override {
         std::fill(sums, sums + points.count * outputs, 0.0);
+        if (additive_) return apply_sum(queries, coef, outputs, points, sums, watch);
         // Queries in batches that bound the packed copy; each batch meets all points.
         const std::int64_t batch = std::max<std::int64_t>(kGroup * 8, buffer_ / std::max<std::int64_t>(1, cost() * std::int64_t(sizeof(T))) / kGroup * kGroup);
-        std::vector<T> c;
-        std::vector<Aligned<double>> partial(threads_.count());
         for (std::int64_t from = 0; from < queries.count; from += batch) {
             const std::int64_t n = std::min(batch, queries.count - from);
             const Queries<T> packed = query_buffer_.pack(queries_, queries.part(from, n), rule_);
-            c.assign(coef + from * outputs, coef + (from + n) * outputs);
-            const bool whole = sweep(points, watch, [&](const Panels<T>& panels, std::int64_t at, int worker) {
-                auto& p = partial[worker];
-                p.assign(panels.count * L * outputs, 0.0);
-                operations_.apply(kernel_, packed, panels, c.data(), outputs, p.data(), nullptr, nullptr);
-                const std::int64_t end = std::min(points.count, at + panels.count * L);
-                for (std::int64_t j = at; j < end; ++j)
-                    for (int m = 0; m < outputs; ++m)
-                        sums[j * outputs + m] += p[(((j - at) / L) * outputs + m) * L + (j - at) % L];
-            });
-            if (!whole) return false;
+            if (!meet(kernel_, packed, {coef + from * outputs, coef + (from + n) * outputs}, outputs, points, sums, watch)) return false;
         }
         return true;
     }
+
+    bool is_additive() const override { return additive_; }
 
     // The kernel is symmetric: a tile of rows a with later rows b serves both. Each task keeps its sums for later rows to
     // itself, and they are added in the order of tasks, so that results repeat.
     bool apply_among(const Subset& rows, const double* coef, double* sums, Watch* watch) override {
         constexpr std::int64_t whole_groups_and_panels = 96, tasks_wanted = 32;
         const std::int64_t n = rows.count;
-        if (compact_ || n < 4 * whole_groups_and_panels || n * cost() * std::int64_t(sizeof(T)) > buffer_)
+        if (additive_ || compact_ || n < 4 * whole_groups_and_panels || n * cost() * std::int64_t(sizeof(T)) > buffer_)
             return apply(rows, coef, 1, rows, sums, watch);
         const std::int64_t per = (n / tasks_wanted / whole_groups_and_panels + 1) * whole_groups_and_panels;
         const std::int64_t tasks = (n + per - 1) / per;
@@ -159,6 +156,58 @@ class TileSource final : public KernelSource<T> {
     }
 
   private:
+    // sums += what the packed queries with their coefficients give to each point
+    bool meet(const KernelParams& kernel, const Queries<T>& packed, const std::vector<T>& coef, int outputs, const Subset& points,
+              double* sums, Watch* watch) {
+        std::vector<Aligned<double>> partial(threads_.count());
+        return sweep(points, watch, [&](const Panels<T>& panels, std::int64_t at, int worker) {
+            auto& p = partial[worker];
+            p.assign(panels.count * L * outputs, 0.0);
+            operations_.apply(kernel, packed, panels, coef.data(), outputs, p.data(), nullptr, nullptr);
+            const std::int64_t end = std::min(points.count, at + panels.count * L);
+            for (std::int64_t j = at; j < end; ++j)
+                for (int m = 0; m < outputs; ++m)
+                    sums[j * outputs + m] += p[(((j - at) / L) * outputs + m) * L + (j - at) % L];
+        });
+    }
+
+    // The sum of the queries, one for each output, is a query itself. It is added up in chunks of fixed size, in their order, so
+    // that results repeat for any number of threads.
+    bool apply_sum(const Subset& queries, const double* coef, int outputs, const Subset& points, double* sums, Watch* watch) {
+        const std::int64_t d = queries_.features, room = (4 << 20) / std::max<std::int64_t>(1, d * outputs);
+        const std::int64_t tasks = std::clamp<std::int64_t>(std::min(queries.count / 512, room), 1, 16);
+        const std::int64_t per = (queries.count + tasks - 1) / tasks;
+        std::vector<std::vector<double>> chunks(tasks);
+        const bool whole = threads_.run(tasks, watch, [&](std::int64_t t, int) {
+            std::vector<double>& w = chunks[t];
+            w.assign(d * outputs, 0.0);
+            for (std::int64_t q = t * per; q < std::min(queries.count, (t + 1) * per); ++q)
+                for (int m = 0; m < outputs; ++m) {
+                    const double c = coef[q * outputs + m];
+                    double* to = w.data() + m * d;
+                    if (c != 0) queries_.each(queries[q], [&](std::int64_t k, double v) { to[k] += c * v; });
+                }
+        });
+        if (!whole) return false;
+        std::vector<double>& w = chunks[0];
+        for (std::int64_t t = 1; t < tasks; ++t)
+            for (std::size_t k = 0; k < w.size(); ++k) w[k] += chunks[t][k];
+        Rows summed;
+        summed.count = outputs, summed.features = d, summed.values = w.data(), summed.row_stride = d, summed.column_stride = 1;
+        std::vector<T> each_its_own(outputs * outputs, T(0));
+        for (int m = 0; m < outputs; ++m) each_its_own[m * outputs + m] = 1;
+        KernelParams plain = kernel_;
+        plain.offset = 0;  // of the sum; every query has its own
+        if (!meet(plain, query_buffer_.pack(summed, {nullptr, 0, outputs}, rule_), each_its_own, outputs, points, sums, watch)) return false;
+        if (kernel_.offset == 0) return true;
+        for (int m = 0; m < outputs; ++m) {
+            double offset = 0;
+            for (std::int64_t q = 0; q < queries.count; ++q) offset += kernel_.offset * coef[q * outputs + m];
+            for (std::int64_t j = 0; j < points.count; ++j) sums[j * outputs + m] += offset;
+        }
+        return true;
+    }
+
     // Some of the packed queries, from the first of a group on.
     static Queries<T> view(Queries<T> all, std::int64_t first, std::int64_t count) {
         all.count = count;
@@ -212,7 +261,7 @@ class TileSource final : public KernelSource<T> {
     PackingRule<T> rule_;
     std::vector<double> centre_;
     double density_ = 1;  // of dense queries, as far as it is made use of
-    bool compact_ = false;
+    bool compact_ = false, additive_ = false;
     QueryBuffer<T> query_buffer_;
     std::vector<PanelBuffer<T>> buffers_;
     std::vector<Resident> resident_;

@@ -147,6 +147,23 @@ def test_scores(case, level, precision, layouts):
         assert_within(scores, K @ coef, sum_error + 1e-300)
 
 
+@each_kernel
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("layout", ["C", "csr32"])
+def test_scores_of_many_points_repeat_with_any_threads(case, precision, layout):
+    """Also where a kernel lets the points be added up first, in chunks, each with its offset."""
+    X, points = random_rows(70, 12, np.float64, 6), random_rows(3000, 12, np.float64, 7)
+    coef = np.random.default_rng(5).standard_normal((3000, 2))
+    K, error = expected(case, X, points, precision)
+    rows = build.rows(X, layout), build.rows(points, layout)
+    kernel = build.core_kernel(case, offset=0.7)
+    scores = [_core.scores(kernel, *rows, coef, precision, threads) for threads in (1, 2, 3)]
+    for one in scores:
+        np.testing.assert_array_equal(one, scores[0])
+    rounding = 16 * np.finfo(precision).eps * (np.abs(K) + 0.7)
+    assert_within(scores[0], (K + 0.7) @ coef, (error + rounding) @ np.abs(coef))
+
+
 def test_scores_without_coefficients_are_zero():
     X, points = random_rows(5, 4, np.float64), random_rows(6, 4, np.float64)
     kernel = build.core_kernel(("rbf", {"gamma": 1.0}))

@@ -40,24 +40,32 @@ def draw_ways(
     Where there are `nodes` it is over what they send, in points: as many numbers as a point from
     each node would be.
     """
+    from matplotlib.ticker import FuncFormatter
+
     colours = {title: f"C{number}" for number, title in enumerate(titles.values())}
 
     def fill(accuracy: Any, distance: Any, results: Results) -> None:
         methods = {titles[name]: entry for name, entry in results["methods"].items()}
         for title, entry in methods.items():
             found = [(_sent(point, results, nodes), point) for point in way(entry)]
-            points = [(x, point["accuracy"]) for x, point in found if x is not None]
-            accuracy.plot(*_axes(points), ".-", color=colours[title], label=title)
-            points = [
+            accuracies = [(x, point["accuracy"]) for x, point in found if x is not None]
+            distances = [
                 (x, (2.0 * point["objective"]) ** 0.5)
                 for x, point in found
                 if x is not None and point.get("objective") is not None
             ]
-            distance.plot(*_axes(points), ".-", color=colours[title], label=title)
-        distance.set_yscale("log")
+            for panel, points in ((accuracy, accuracies), (distance, distances)):
+                if points:
+                    lines = zip(*points, strict=True)
+                    panel.plot(*lines, ".-", color=colours[title], label=title)
         best = _bound(methods.values())
-        if best > 0.0:
+        if best > 0.0 and distance.lines:
             distance.axhline(best, color="black", linewidth=0.8, linestyle=":")
+        if distance.lines:
+            distance.set_yscale("log")
+            plain = FuncFormatter(lambda value, _: f"{value:g}")
+            distance.yaxis.set_major_formatter(plain)
+            distance.yaxis.set_minor_formatter(plain)
 
     x = "points from each node" if nodes else "seconds"
     labels = (x, "test accuracy (%)", "distance of the hulls")
@@ -83,10 +91,6 @@ def _bound(entries: Iterable[Entry]) -> float:
         ),
         default=0.0,
     )
-
-
-def _axes(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
-    return [x for x, _ in points], [y for _, y in points]
 
 
 def _columns(
@@ -116,6 +120,7 @@ def _columns(
         for panel in column:
             panel.set_xscale("log")
             panel.grid(which="both", alpha=0.25)
+            panel.tick_params(which="both", labelsize=8)
     axes[0, 0].set_ylabel(labels[1])
     axes[1, 0].set_ylabel(labels[2])
     drawn = {

@@ -207,7 +207,8 @@ class ActiveSet:
         """Kernel values that adopting the part's values would take."""
         assert self.part is not None
         changed = np.count_nonzero(self._whole(0.0).beta[self.active] != self.part.beta)
-        return float(changed) * (self.problem.n_rows - len(self.active))
+        others = self.problem.n_rows - len(self.active)
+        return float(changed + others if self.problem.data.is_linear else changed * others)
 
     # --- work over all that was set up -------------------------------------------------------
 
