@@ -391,19 +391,6 @@ def test_auto_among_workers(engine, kernel, engine_of):
     assert there.certify(rows, y, weight) <= 1e-6
 
 
-@pytest.mark.parametrize("rounds", [60, 2])
-def test_auto_begins_with_corners_of_many_rows(rounds, monkeypatch):
-    monkeypatch.setattr("margrave.solvers.auto._STEPS", rounds)
-    X, y = blobs(n=900, d=3, apart=1.0)
-    exact = NuSVC(0.5, kernel="linear", solver="pairs", tol=1e-7).fit(X, y)
-    found = NuSVC(0.5, kernel="linear", tol=1e-5).fit(X, y)
-    assert found.converged_ and found.objective_ == pytest.approx(exact.objective_, rel=2e-5)
-    assert found.solver_ == ("gilbert" if rounds == 60 else "gilbert, pairs")
-    assert found.n_iter_ >= min(rounds, 3)
-    few = NuSVC(0.01, kernel="linear").fit(*blobs(n=900, d=3, apart=3.0))
-    assert few.solver_ == "pairs"
-
-
 # --- refusals ------------------------------------------------------------------------------------
 
 

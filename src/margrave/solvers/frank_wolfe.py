@@ -52,8 +52,6 @@ class FrankWolfe(BaseEstimator):  # type: ignore[misc]
         "plain" is Gilbert's method as published.
     partitions : int, optional
         Blocks of rows; unless given, one, or one for each worker of an engine.
-    rounds : int, optional
-        At most so many; unless given, as many as it takes.
 
     Examples
     --------
@@ -65,15 +63,9 @@ class FrankWolfe(BaseEstimator):  # type: ignore[misc]
     ('gilbert', True, True)
     """
 
-    def __init__(
-        self,
-        steps: str = "pairwise",
-        partitions: int | None = None,
-        rounds: int | None = None,
-    ) -> None:
+    def __init__(self, steps: str = "pairwise", partitions: int | None = None) -> None:
         self.steps = steps
         self.partitions = partitions
-        self.rounds = rounds
 
     def solve(
         self,
@@ -85,7 +77,6 @@ class FrankWolfe(BaseEstimator):  # type: ignore[misc]
         if self.steps not in ("pairwise", "plain"):
             raise ValueError(f"steps must be 'pairwise' or 'plain', got {self.steps!r}")
         check_integer("partitions", self.partitions, 1)
-        check_integer("rounds", self.rounds, 1)
         refuse_distances("gilbert", problems)
         is_linear = problems[0].data.is_linear
         if not is_linear and (self.partitions or settings.engine is not None):
@@ -156,8 +147,7 @@ class _Run(HullRun):
             towards, away, room = look(shards, z, move)
             corner = towards[0] + towards[1]
             U = 0.5 * dot(z, z)
-            over = self.tell(shards, U, bounds(U, 2.0 * U - dot(z, corner))[0])
-            if over or self.round == self.solver.rounds:
+            if self.tell(shards, U, bounds(U, 2.0 * U - dot(z, corner))[0]):
                 return
             # 2. the best of the steps
             steps = [(PLAIN, corner - z, 1.0)]
