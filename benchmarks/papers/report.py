@@ -304,13 +304,13 @@ def _communication(table: Table, found: Mapping[str, Results]) -> str:
                     for reached, numbers in zip(history["gap"], history["numbers"], strict=True)
                     if reached is not None and reached <= gap
                 ]
-                cells.append(f"{sent[0] / unit:,.4g}" if sent else "-")
+                cells.append(_brief(sent[0] / unit) if sent else "-")
             rows.append(
                 [
                     _with_rows(name, results) if method == table.methods[0] else "",
                     *cells,
                     _number(one.get("iterations"), ","),
-                    _number(None if sent_by_all is None else sent_by_all / unit, ",.4g"),
+                    "-" if sent_by_all is None else _brief(sent_by_all / unit),
                     _number(one.get("full_gap"), ".1e"),
                     _accuracy(entry),
                     _seconds(entry) if one else _why_not(entry),
@@ -354,8 +354,8 @@ def _seconds(entry: Entry | None) -> str:
     return _brief(found["seconds"])
 
 
-def _brief(seconds: float) -> str:
-    return f"{seconds:,.0f}" if seconds >= 100 else f"{seconds:.3g}"
+def _brief(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _accuracy(entry: Entry | None) -> str:
