@@ -187,9 +187,6 @@ class HullRun:
     def _scores(self, beta: Floats) -> Floats:
         data, rows = self.problem.data, self.problem.data_rows
         used = np.flatnonzero(beta)
-        if data.is_linear:
-            z = np.asarray(data.X[rows[used]].T @ beta[used], dtype=np.float64).ravel()
-            return np.asarray(data.X[rows] @ z, dtype=np.float64)
         kernel_rows = data.kernel_rows("float64", 0, 1 << 25, self.settings.threads, cache=False)
         sums, _ = kernel_rows.multiply(
             rows[used], np.ascontiguousarray(beta[used, None]), rows, True, 1e18
