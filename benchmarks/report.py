@@ -38,6 +38,8 @@ PEERS = (
     "a9a",
     "pendigits",
     "svr-kin40k",
+    "nu-ijcnn1",
+    "nu-skin",
     "one-class-kddcup99",
     "linear-hinge-covtype-C1",
     "linear-hinge-a9a",
