@@ -115,7 +115,7 @@ class TileSource final : public KernelSource<T> {
     bool apply(const Subset& queries, const double* coef, int outputs, const Subset& points, double* sums,
                Watch* watch) override {
         std::fill(sums, sums + points.count * outputs, 0.0);
-        if (additive_) return apply_sum(queries, coef, outputs, points, sums, watch);
+        if (additive_ && sum_pays(queries.count, outputs)) return apply_sum(queries, coef, outputs, points, sums, watch);
         // Queries in batches that bound the packed copy; each batch meets all points.
         const std::int64_t batch = std::max<std::int64_t>(kGroup * 8, buffer_ / std::max<std::int64_t>(1, cost() * std::int64_t(sizeof(T))) / kGroup * kGroup);
         for (std::int64_t from = 0; from < queries.count; from += batch) {
@@ -169,6 +169,11 @@ class TileSource final : public KernelSource<T> {
                 for (int m = 0; m < outputs; ++m)
                     sums[j * outputs + m] += p[(((j - at) / L) * outputs + m) * L + (j - at) % L];
         });
+    }
+
+    // Sums for many outputs are as many queries again, and may be larger than the buffer.
+    bool sum_pays(std::int64_t queries, std::int64_t outputs) const {
+        return outputs == 1 || (outputs < queries && std::int64_t(sizeof(double)) * outputs * (queries_.features + outputs) <= buffer_);
     }
 
     // The sum of the queries, one for each output, is a query itself. It is added up in chunks of fixed size, in their order, so

@@ -38,4 +38,3 @@ class Auto:
         if is_elsewhere(problems, settings):
             return BlockMinimization().solve(problems, settings, starts)
         return solve_whole(problems, settings, starts)
-
