@@ -4,6 +4,8 @@
 // the sum to a value, given both points' own terms (squared lengths for dot; for distance whatever the sum left out).
 // `additive`: the value of a sum of points is the sum of their values, as with no other than the linear kernel.
 #pragma once
+#include <cmath>
+
 #include "simd.hpp"
 
 namespace margrave {
@@ -17,6 +19,13 @@ struct KernelParams {
 
 enum class Pairing { dot, distance };
 
+// What rounding does to a kernel value k(x, z), in units of kUnit times a modest factor that grows with the number of features:
+// at most product(x) product(z) + (relative(x) + relative(z)) |k(x, z)|. `rounding` of a kernel tells both from a point's size,
+// |x|^2 (dot) or |x|_1. Where all products are zero the kernel is never negative.
+struct Rounding {
+    double product, relative;
+};
+
 inline namespace MARGRAVE_ISA {
 
 struct Linear {
@@ -27,6 +36,9 @@ struct Linear {
     template <class V, class T>
     static MARGRAVE_INLINE V map(const KernelParams&, V sum, T, V) {
         return sum;
+    }
+    static Rounding rounding(const KernelParams&, double size) {
+        return {std::sqrt(size), 0};
     }
 };
 
@@ -39,6 +51,9 @@ struct Rbf {  // exp(-gamma |x - z|^2)
     static MARGRAVE_INLINE V map(const KernelParams& p, V sum, T own_x, V own_z) {
         return power_of_two((own_x + own_z - 2 * sum) * T(-p.gamma * kLog2E));  // rounding below zero is cut off there
     }
+    static Rounding rounding(const KernelParams& p, double size) {
+        return {0, 2 + 2 * p.gamma * size};
+    }
 };
 
 struct Polynomial {  // (gamma x'z + coef0)^degree
@@ -49,6 +64,9 @@ struct Polynomial {  // (gamma x'z + coef0)^degree
     template <class V, class T>
     static MARGRAVE_INLINE V map(const KernelParams& p, V sum, T, V) {
         return integer_power(sum * T(p.gamma) + T(p.coef0), p.degree);
+    }
+    static Rounding rounding(const KernelParams& p, double size) {
+        return {std::sqrt(p.degree + 1.0) * std::pow(p.gamma * size + std::fabs(p.coef0), p.degree / 2.0), 0};
     }
 };
 
@@ -61,6 +79,9 @@ struct Sigmoid {  // tanh(gamma x'z + coef0)
     static MARGRAVE_INLINE V map(const KernelParams& p, V sum, T, V) {
         return hyperbolic_tangent(sum * T(p.gamma) + T(p.coef0));
     }
+    static Rounding rounding(const KernelParams& p, double size) {
+        return {std::sqrt(p.gamma * size + std::fabs(p.coef0)), 1};
+    }
 };
 
 struct Laplacian {  // exp(-gamma |x - z|_1)
@@ -71,6 +92,9 @@ struct Laplacian {  // exp(-gamma |x - z|_1)
     template <class V, class T>
     static MARGRAVE_INLINE V map(const KernelParams& p, V sum, T, V own_z) {
         return power_of_two((sum + own_z) * T(-p.gamma * kLog2E));
+    }
+    static Rounding rounding(const KernelParams& p, double size) {
+        return {0, 2 + 2 * p.gamma * size};
     }
 };
 

@@ -112,7 +112,6 @@ class LinearDescent {
 
     void begin() {
         scores.assign(rows_.count(), 0.0);
-        noise_ = 1e-15 * terms_.value(scores.data(), 0.0);
         const std::vector<double> squares = rows_.squares();
         const std::int64_t n = rows_.count(), d = rows_.features();
         w_.assign(d, 0.0);
@@ -244,9 +243,7 @@ class LinearDescent {
     void fill(Round& record, double gap, double dual) const {
         record.round = rounds_, record.steps = steps_, record.passes = passes_;
         record.dual = dual, record.primal = gap - dual;
-        // An optimum of zero is never met exactly: it is where both values drown in the rounding of what zero weights pay.
-        const double scale = std::max({std::fabs(record.primal), std::fabs(dual), 1e-300});
-        record.gap = scale <= noise_ ? 0.0 : gap / scale;
+        record.gap = gap / std::max({std::fabs(record.primal), std::fabs(dual), 1e-300});
         record.violation = largest_;
         record.when = std::chrono::steady_clock::now();
     }
@@ -261,7 +258,7 @@ class LinearDescent {
     std::vector<std::int64_t> active_, blocks_;  // in ascending order; the order of a pass
     bool begun_ = false, warm_, trusting_ = true;  // that the rows left out are content
     std::chrono::steady_clock::time_point told_{};
-    double b_ = 0, rho_ = 0, sum_ = 0, gap_ = 0, largest_ = 0, discontent_ = kInfinity, discontent_of_all_ = 0, passes_ = 0, conjugate_ = 0, noise_ = 0;
+    double b_ = 0, rho_ = 0, sum_ = 0, gap_ = 0, largest_ = 0, discontent_ = kInfinity, discontent_of_all_ = 0, passes_ = 0, conjugate_ = 0;
     double best_gap_ = kInfinity, best_dual_ = kInfinity;
     std::int64_t next_ = 0, rounds_ = 0, steps_ = 0, visits_ = 0, support_ = 0;
     int still_ = 0, chances_ = 0;

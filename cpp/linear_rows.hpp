@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "compensated.hpp"
 #include "rows.hpp"
 #include "team.hpp"
 
@@ -73,6 +74,44 @@ class LinearRows {
         for (std::int64_t part = 0; part < parts; ++part)
             for (std::int64_t c = 0; c < b.count; ++c)
                 for (std::int64_t k = 0; k < d; ++k) out[c][k] += sums[(part * b.count + c) * d + k];
+    }
+
+    // f_i = x_i'w and v += X'b, with bounds of what rounding does to each of these numbers. `compensated`, they are as exact as
+    // double precision can hold them, and the bounds little more than half a unit in the last place; that takes several times as long.
+    void audit(bool compensated, const double* w, const double* b, double* f, double* f_error, CompensatedSum* v, double* v_size) const {
+        const std::int64_t d = features(), parts = team_->part_count(count_, stretch_);
+        const double first_order = growth(double(entries_per_row())) + 2;
+        std::vector<CompensatedSum> sums(parts * d);
+        std::vector<double> sizes(parts * d, 0.0);
+        team_->parts(count_, stretch_, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
+            CompensatedSum* to_v = sums.data() + part * d;
+            double* to_size = sizes.data() + part * d;
+            for (std::int64_t i = from; i < to; ++i) {
+                const double factor = b[i];
+                double size = 0;
+                if (compensated) {
+                    CompensatedSum score;
+                    rows_.each(row(i), [&](std::int64_t k, double x) {
+                        score.add_product(x, w[k]);
+                        size += std::fabs(x * w[k]);
+                        if (factor != 0) to_v[k].add_product(factor, x), to_size[k] += std::fabs(factor * x);
+                    });
+                    f[i] = score.value();
+                    f_error[i] = kUnit * (std::fabs(f[i]) + first_order * first_order * kUnit * size);
+                } else {
+                    double score = 0;
+                    rows_.each(row(i), [&](std::int64_t k, double x) { score += x * w[k], size += std::fabs(x * w[k]); });
+                    if (factor != 0) rows_.each(row(i), [&](std::int64_t k, double x) { to_v[k].high += factor * x, to_size[k] += std::fabs(factor * x); });
+                    f[i] = score;
+                    f_error[i] = kUnit * first_order * size;
+                }
+            }
+        });
+        for (std::int64_t part = 0; part < parts; ++part)
+            for (std::int64_t k = 0; k < d; ++k) {
+                v[k].add(sums[part * d + k].high), v[k].low += sums[part * d + k].low;
+                v_size[k] += sizes[part * d + k];
+            }
     }
 
     // out += sum_i D_i x_i x_i, feature by feature

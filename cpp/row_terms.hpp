@@ -2,6 +2,7 @@
 #pragma once
 #include <array>
 
+#include "compensated.hpp"
 #include "loss.hpp"
 #include "root.hpp"
 #include "team.hpp"
@@ -82,6 +83,60 @@ class RowTerms {
         return total;
     }
 
+    // What is known of a point whose scores are only known up to an error each. A gap term is convex in the score, so that the
+    // larger of its values at both ends of an interval bounds it.
+    struct Audit {
+        double gap = 0, upper = 0;        // the gap terms: as computed, and their bound
+        double value = 0, conjugate = 0;  // sums of losses and of h
+        double product = 0;               // sum_i beta_i f_i
+        double product_error = 0;         // bound of what the errors of the scores do to that
+        double size = 0;                  // sum of absolute values behind conjugate and product
+        CompensatedSum sum;               // of beta
+        double sum_size = 0;              // sum_i |beta_i|
+        void add(const Audit& other) {
+            gap += other.gap, upper += other.upper, value += other.value, conjugate += other.conjugate, product += other.product;
+            product_error += other.product_error, size += other.size, sum.add(other.sum.high), sum.low += other.sum.low, sum_size += other.sum_size;
+        }
+    };
+    Audit audit(const double* beta, const double* f, const double* error, double b) const {
+        std::vector<Audit> parts(team_->part_count(n_, kStretch));
+        visit([&](const auto& loss) {
+            team_->parts(n_, kStretch, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
+                Audit& found = parts[part];
+                for (std::int64_t i = from; i < to; ++i) {
+                    const double y = y_[i], C = C_[i], at = f[i] + b, h = loss.h(y, C, beta[i]), product = beta[i] * f[i];
+                    found.gap += loss.gap(y, C, beta[i], at);
+                    found.upper += worst(loss, i, beta[i], f[i], error[i], b);
+                    found.value += loss.value(y, C, at), found.conjugate += h;
+                    found.product += product, found.product_error += std::fabs(beta[i]) * error[i];
+                    found.size += std::fabs(product) + std::fabs(h) + std::fabs(y * beta[i]);
+                    found.sum.add(beta[i]), found.sum_size += std::fabs(beta[i]);
+                }
+            });
+        });
+        Audit all;
+        for (const Audit& part : parts) all.add(part);
+        return all;
+    }
+
+    // The row whose variable takes up a `change` of the sum of beta at the least cost in its gap term, and that cost; -1 and
+    // infinity where no box has room for it.
+    std::pair<std::int64_t, double> absorb(const double* beta, const double* f, const double* error, double b, double change) const {
+        std::vector<std::pair<double, std::int64_t>> parts(team_->part_count(n_, kStretch), {kInfinity, -1});
+        visit([&](const auto& loss) {
+            team_->parts(n_, kStretch, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
+                for (std::int64_t i = from; i < to; ++i) {
+                    const double moved = beta[i] + change;
+                    if (!(moved >= loss.lo(y_[i], C_[i]) && moved <= loss.hi(y_[i], C_[i]))) continue;
+                    const double cost = worst(loss, i, moved, f[i], error[i], b) - worst(loss, i, beta[i], f[i], error[i], b);
+                    parts[part] = std::min(parts[part], {cost, i});
+                }
+            });
+        });
+        const auto [cost, row] = *std::min_element(parts.begin(), parts.end());
+        return {row, cost};
+    }
+
     // The b that minimises sum_i C_i loss_i(f_i + b), or an end of the shortest stretch known to hold it.
     double best_intercept(const double* f, double from) const {
         double best = from;
@@ -151,6 +206,16 @@ class RowTerms {
             *bend = beta > lo && beta < hi && !corner ? 1 / (k + loss.curvature(y, C, beta > 0)) : 0.0;
         }
         return beta;
+    }
+
+    // The largest that a row's gap term can be. The rounding of f + b counts too, which is known, and that of a residual.
+    template <class L>
+    double worst(const L& loss, std::int64_t i, double beta, double f, double error, double b) const {
+        CompensatedSum at{f, 0};
+        at.add(b);
+        const double e = error + std::fabs(at.low) + 2 * kUnit * std::fabs(y_[i] - at.high);
+        const double low = loss.gap(y_[i], C_[i], beta, at.high - e), high = loss.gap(y_[i], C_[i], beta, at.high + e);
+        return (low > high ? low : high) * (1 + 8 * kUnit);
     }
 
     template <class F>

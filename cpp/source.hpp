@@ -16,6 +16,7 @@ class KernelSource {
     virtual std::int64_t size() const = 0;
     virtual std::int64_t cost() const = 0;  // of one value, in multiplications
     virtual double diagonal(std::int64_t row) = 0;
+    virtual Rounding rounding(std::int64_t row) = 0;  // of this row's kernel values
     // out[q][j] = k(query q, point j); rows of `out` have room for whole panels
     virtual bool tile(const Subset& queries, const Subset& points, T* const* out, Watch* watch) = 0;
     // sums[j * outputs + m] = sum over queries of coef[q * outputs + m] k(query q, point j)
@@ -95,6 +96,18 @@ class TileSource final : public KernelSource<T> {
             value = decltype(k)::template map<Vec<double>, double>(kernel_, sum, dot ? squares : 0.0, own)[0];
         });
         return value + kernel_.offset;
+    }
+
+    Rounding rounding(std::int64_t row) override {
+        double size = 0;
+        points_.each(row, [&](std::int64_t k, double v) {
+            const double x = v - (rule_.centre ? rule_.centre[k] : 0);
+            size += rule_.pairing == Pairing::dot ? x * x : std::fabs(x);
+        });
+        Rounding found{};
+        Kernels::visit(kernel_.id, [&](auto k) { found = k.rounding(kernel_, size); });
+        if (kernel_.offset != 0) found.relative += 1;
+        return found;
     }
 
     bool tile(const Subset& queries, const Subset& points, T* const* out, Watch* watch) override {
@@ -286,6 +299,8 @@ class TableSource final : public KernelSource<T> {
         fetch_({nullptr, row, 1}, {nullptr, row, 1}, &value);
         return value + offset_;
     }
+    // The values are what they are; of their sums the kernel's inequality |k(x, z)|^2 <= k(x, x) k(z, z) tells the size.
+    Rounding rounding(std::int64_t row) override { return {std::sqrt(std::fabs(diagonal(row))), 0}; }
     bool tile(const Subset& queries, const Subset& points, T* const* out, Watch* watch) override {
         return blocks(queries, points, watch, [&](std::int64_t q, const double* values) {
             for (std::int64_t j = 0; j < points.count; ++j) out[q][j] = T(values[j] + offset_);

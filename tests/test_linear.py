@@ -37,7 +37,13 @@ def check(solution, problem, tol, rel=1e-9):
     beta, w, b = solution.beta, solution.weights, solution.intercept
     f, v = X @ w, X.T @ beta
     np.testing.assert_allclose(solution.scores, f, atol=1e-9 * (1 + np.abs(f).max()))
-    primal, dual, gap = problem.linear_terms(beta, v, w, f, b)
+    nothing, total = np.zeros(problem.n_rows), beta.sum()
+    primal = 0.5 * w @ w + problem.terms(nothing, f, b)[0]
+    dual = 0.5 * v @ v + problem.terms(beta, nothing, 0.0)[1]
+    gap = 0.5 * (w - v) @ (w - v)
+    gap += problem.loss.core().gap(problem.y, problem.C, beta, f + b).sum()
+    if problem.intercept == "regularized":
+        dual, gap = dual + 0.5 * total**2, gap + 0.5 * (b - total) ** 2
     scale = max(abs(primal), abs(dual))
     assert solution.objective == pytest.approx(primal, rel=rel)
     assert solution.dual == pytest.approx(dual, rel=rel)

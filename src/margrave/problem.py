@@ -229,35 +229,6 @@ class Problem:
         primal = 0.5 * norm + float(core.value(self.y, self.C, scores + b).sum()) + b * self.total
         return primal, 0.5 * norm + float(core.conjugate(self.y, self.C, beta).sum())
 
-    def linear_terms(
-        self, beta: Floats, dual_weights: Floats, weights: Floats, scores: Floats, b: Any
-    ) -> tuple[float, float, float]:
-        """Primal value of the weights w, dual value of beta, and their sum, for the linear kernel.
-
-        With f = X w, v = X'beta and, if the intercept is regularised, b and sum beta as one more
-        entry of w and of v,
-
-            P = 1/2 |w|^2 + sum_i C_i loss_i(f_i + b),    D = 1/2 |v|^2 + sum_i h_i(beta_i)
-            P + D = 1/2 |w - v|^2 + sum_i (gap term of row i)    without cancellation
-
-        Where P and D drown in the rounding of what zero weights pay the optimum is zero, and so
-        is the sum.
-        """
-        core, total = self.loss.core(), float(beta.sum())
-        primal = 0.5 * float(weights @ weights) + float(
-            core.value(self.y, self.C, scores + b).sum()
-        )
-        dual = 0.5 * float(dual_weights @ dual_weights) + float(
-            core.conjugate(self.y, self.C, beta).sum()
-        )
-        apart = weights - dual_weights
-        gap = 0.5 * float(apart @ apart) + float(core.gap(self.y, self.C, beta, scores + b).sum())
-        if self.intercept == "regularized":
-            primal, dual = primal + 0.5 * b * b, dual + 0.5 * total * total
-            gap += 0.5 * (b - total) ** 2
-        nothing = 1e-15 * float(core.value(self.y, self.C, np.zeros(self.n_rows)).sum())
-        return primal, dual, gap if max(abs(primal), abs(dual)) > nothing else 0.0
-
     def feasible(self, beta: Floats) -> Floats:
         """Point of the box near beta; with a free intercept its sum is zero.
 
@@ -422,18 +393,6 @@ class JointProblem:
         conjugate = float(self.C @ loss.conjugate(self.shares(beta), self.y))
         return 0.5 * norm + paid, 0.5 * norm + conjugate
 
-    def linear_terms(
-        self, beta: Floats, dual_weights: Floats, weights: Floats, scores: Floats, b: Floats
-    ) -> tuple[float, float, float]:
-        """Primal value of the weights, dual value of beta, and their sum, for the linear kernel."""
-        loss, total = JOINT_LOSSES[self.loss], beta.sum(axis=0)
-        primal = 0.5 * float((weights**2).sum()) + float(self.C @ loss.value(scores + b, self.y))
-        dual = 0.5 * float((dual_weights**2).sum())
-        dual += float(self.C @ loss.conjugate(self.shares(beta), self.y))
-        if self.intercept == "regularized":
-            primal, dual = primal + 0.5 * float(b @ b), dual + 0.5 * float(total @ total)
-        return primal, dual, max(0.0, primal + dual)
-
     def shares(self, beta: Floats) -> Floats:
         """Points p_i of the simplex behind the dual variables."""
         shares: Floats = -beta / self.C[:, None]
@@ -454,7 +413,9 @@ class Solution:
     tells which part's model speaks for a new row: the "nearest", their "sum", or a "committee";
     ``level`` is what any of them adds to its scores, ``goal`` the gap that the parts were to reach.
     Where the model's coefficients are no dual variables, for the certificate "features", these are
-    the ``dual_point``.
+    the ``dual_point``. A fit that had no time left to compute its certificate has an "estimate":
+    the gap by the scores as they were kept on the way. ``rounding`` is the part of the gap that is
+    no more than a bound of rounding errors; None before `solvers.certificate` has seen the point.
     """
 
     beta: Floats
@@ -476,3 +437,4 @@ class Solution:
     level: float = 0.0
     goal: float | None = None
     dual_point: Floats | None = None
+    rounding: float | None = None

@@ -35,7 +35,7 @@ from margrave.report import Report, make_report
 from margrave.resources import parse_bytes, thread_count
 from margrave.rows import RemoteRows, RowBlocks, is_mapped
 from margrave.solvers import Settings, Solution, WorkingSet, resolve_solver
-from margrave.solvers.linear import combination
+from margrave.solvers.certificate import certificate, certified
 from margrave.solvers.whole import judge
 
 _MOST_OF_COMMITTEE = 1000  # support vectors of a part by which it knows what it knows
@@ -118,6 +118,8 @@ class KernelMachine(CheckedInput):
             )
             try:
                 solutions = resolve_solver(self.solver).solve(list(problems), settings, starts)
+                if not settings.rough:
+                    solutions = certified(problems, solutions, settings)
             except KeyboardInterrupt:  # struck between the steps of a strategy
                 if remote or isinstance(problems[0].data.X, RowBlocks):
                     raise
@@ -434,19 +436,19 @@ def relative_gap(
     beta: Floats,
     scores: Floats,
     b: Any,
-    weights: Floats | None = None,
+    weights: Floats | None,
+    threads: int,
 ) -> float:
-    """Certificate (P + D) / max(|P|, |D|) of the point (beta, b) with scores f = K beta.
+    """Upper bound of (P + D) / max(|P|, |D|) at the point (beta, b) with scores f = K beta.
 
-    A linear model has `weights` of its own, with f = X w and P of them. Infinite if
-    beta'K beta < 0: the kernel is not positive semidefinite and nothing can be certified.
+    A linear model has `weights` of its own, with f = X w and P of them. Infinite if double
+    precision cannot tell, or if beta'K beta < 0: then the kernel is not positive semidefinite and
+    nothing can be certified.
     """
-    if weights is not None:
-        primal, dual, gap = problem.linear_terms(
-            beta, combination(problem, beta), weights, scores, b
-        )
-        return gap / max(abs(primal), abs(dual), float(np.finfo(np.float64).tiny))
-    primal, dual = problem.terms(beta, scores, b)
-    norm = float((beta * scores).sum())
-    scale = max(abs(primal), abs(dual), problem.least_scale, float(np.finfo(np.float64).tiny))
-    return (primal + dual) / scale if norm >= -1e-9 * scale else float("inf")
+    unknown = float("nan")
+    figures = (unknown, unknown, unknown, False, 0, "float64", "")
+    point = Solution(beta, b, scores, *figures, weights=weights)
+    found = certificate(problem, point, threads)
+    scale = max(abs(found.objective), abs(found.dual), problem.least_scale)
+    definite = weights is not None or float((beta * scores).sum()) >= -1e-9 * scale
+    return found.gap if definite else float("inf")

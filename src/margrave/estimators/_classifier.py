@@ -24,6 +24,7 @@ from margrave.estimators._input import Floats, Rows, take
 from margrave.estimators._remote import bring_vector, lazily, on_every_rank
 from margrave.losses import JOINT_LOSSES, Loss
 from margrave.problem import Data, JointProblem, Problem
+from margrave.resources import thread_count
 from margrave.solvers import Solution
 
 logger = logging.getLogger("margrave")
@@ -411,7 +412,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
                 for problem, point, dual in zip(problems, points, self._dual_points, strict=True)
             )
         return max(
-            float(relative_gap(problem, *point))
+            relative_gap(problem, *point, thread_count(self.n_jobs))
             for problem, point in zip(problems, points, strict=True)
         )
 

@@ -13,6 +13,7 @@ from margrave.estimators._base import KernelMachine, relative_gap
 from margrave.estimators._input import Floats, Rows, take
 from margrave.estimators._remote import bring_vector
 from margrave.problem import Data, Problem
+from margrave.resources import thread_count
 from margrave.solvers import Solution
 
 logger = logging.getLogger("margrave")
@@ -99,4 +100,4 @@ class SingleMachine(KernelMachine):
         if self.certificate_ == "features":
             return self._gap_of_landmarks(problem, beta, scores, b, self._dual_points[0])
         weights = None if self._weights is None else self._weights[0]
-        return relative_gap(problem, beta, scores, b, weights)
+        return relative_gap(problem, beta, scores, b, weights, thread_count(self.n_jobs))

@@ -88,6 +88,29 @@ def side_by_side(
                 progress.interrupt()
 
 
+def zero_solution(problem: Problem | JointProblem, solver: str) -> Solution | None:
+    """The model of zero weights where it is optimal because it costs nothing, else None.
+
+    Its relative gap is 0 / 0 then, and that of every model nearby is one: no descent can show that
+    it has come near. That is so where all targets are within the tube around one number, and where
+    all labels are alike.
+    """
+    if isinstance(problem, JointProblem) or problem.total != 0.0 or problem.shift is not None:
+        return None
+    free, y = problem.intercept == "free", problem.y
+    b = float(y.min() / 2.0 + y.max() / 2.0) if free else 0.0
+    nothing = np.zeros(problem.n_rows)
+    primal, dual = problem.terms(nothing, nothing, b)
+    if primal != 0.0 or dual != 0.0:
+        return None
+    weights = np.zeros(problem.data.X.shape[1]) if problem.data.is_linear else None
+    return Solution(
+        *(nothing, b, nothing.copy(), 0.0, 0.0, 0.0, True, 0, "float64", solver),
+        weights=weights,
+        rounding=0.0,
+    )
+
+
 def check_integer(name: str, value: Any, least: int) -> None:
     """Raise for a parameter that is no whole number or too small; None is left to the solver."""
     if value is None:

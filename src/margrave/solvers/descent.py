@@ -18,7 +18,7 @@ import numpy as np
 
 from margrave import _core
 from margrave.problem import Data, Floats, Solution
-from margrave.solvers.base import Settings, check_start, side_by_side
+from margrave.solvers.base import Settings, check_start, side_by_side, zero_solution
 
 _SLICE = 0.1  # seconds in the core between two looks at progress
 _NO_LIMIT = 1 << 60
@@ -95,6 +95,10 @@ def descend(
         if not hasattr(worker, "kernels"):
             worker.kernels = Kernels(problems[0].data, settings, workers, size)
         place = f"problem {number + 1} of {len(problems)}" if len(problems) > 1 else where
+        trivial = zero_solution(problems[number], solver)
+        if trivial is not None:
+            settings.progress.report(objective=0.0, dual=0.0, gap=0.0, support=0, where=place)
+            return trivial
         start = None if starts is None else starts[number]
         way = _Descent(problems[number], settings, worker.kernels, place, linear)
         return way.run(make_core, start, solver)
@@ -183,6 +187,7 @@ class _Descent:
         self.linear = linear
         self.progress, self.where = settings.progress, where
         self.n_iter = 0
+        self.certified = False  # whether the last figures are from scores in double precision
         self.core: Core
 
     def run(self, make_core: MakeCore, start: Floats | None, solver: str) -> Solution:
@@ -201,7 +206,7 @@ class _Descent:
                 if not hasattr(self, "core"):
                     zero = np.zeros(self.problem.shape)
                     self.core = make_core(self.problem, self.kernels, precision, zero, floor)
-                over, figures = True, self.core.figures()
+                over, figures, self.certified = True, self.core.figures(), False
             if over:
                 break
             # where rounding has led single precision uphill, zero is the better start
@@ -238,6 +243,7 @@ class _Descent:
             figures = self.core.figures() if rough else self.core.certify(self._seconds_left())
             if figures is None:
                 return self._end(precision)
+            self.certified = not rough
             if figures["gap"] <= tol or stop:
                 self._report_one(figures, certified=True)
                 return True, figures["gap"] <= tol, figures
@@ -255,8 +261,9 @@ class _Descent:
         if self.core.interrupted:
             self.progress.interrupt()
         figures = self.core.figures()
+        self.certified = False
         self._report_one(figures, certified=False)
-        return True, precision == "float64" and figures["gap"] <= self.settings.tol, figures
+        return True, False, figures
 
     def _rounds_left(self) -> int:
         # callbacks see every round before the next one begins
@@ -305,4 +312,5 @@ class _Descent:
             interrupted=self.progress.stop_reason == "interrupted",
             definite=definite,
             weights=getattr(self.core, "weights", None),
+            certificate="full" if self.certified or self.settings.rough else "estimate",
         )

@@ -21,7 +21,14 @@ from margrave.blocks.passes import Passes
 from margrave.losses import LOSSES
 from margrave.problem import Data, Floats, JointProblem, Problem, Solution
 from margrave.rows import RowBlocks
-from margrave.solvers.base import Settings, check_start, refuse_unless, side_by_side
+from margrave.solvers.base import (
+    Settings,
+    check_start,
+    refuse_unless,
+    side_by_side,
+    zero_solution,
+)
+from margrave.solvers.certificate import around_mean
 from margrave.solvers.descent import Core, Kernels, descend
 from margrave.solvers.linear_newton import NewtonRun
 
@@ -76,7 +83,11 @@ def descend_linear(
             passes.rows(), terms, problem.intercept or "none", start, settings.seed, patience
         )
 
-    return descend(problems, settings, starts, core_of, "cd", linear=True)
+    return around_mean(
+        problems,
+        settings,
+        lambda near, inner: descend(near, inner, starts, core_of, "cd", linear=True),
+    )
 
 
 # --- Newton --------------------------------------------------------------------------------------
@@ -89,12 +100,23 @@ def newton_linear(
 ) -> list[Solution]:
     """Newton's method on the primal, problems on the same rows side by side."""
     refuse_unless("newton", problems, losses=_LOSSES)
+    return around_mean(problems, settings, lambda near, inner: _newton(near, inner, starts))
+
+
+def _newton(
+    problems: Sequence[Problem], settings: Settings, starts: Sequence[Floats] | None
+) -> list[Solution]:
     for problem, start in zip(problems, starts or [], strict=bool(starts)):
         check_start(problem, start)
     groups: dict[tuple[int, ...], list[int]] = {}
-    for number, problem in enumerate(problems):
-        groups.setdefault(tuple(problem.block_list), []).append(number)
     solutions: dict[int, Solution] = {}
+    for number, problem in enumerate(problems):
+        trivial = zero_solution(problem, "newton")
+        if trivial is None:
+            groups.setdefault(tuple(problem.block_list), []).append(number)
+        else:
+            settings.progress.report(objective=0.0, dual=0.0, gap=0.0, support=0)
+            solutions[number] = trivial
     workers = settings.threads if len(groups) >= 2 * settings.threads else 1
 
     def tell_of(number: int) -> Callable[..., bool]:

@@ -55,7 +55,6 @@ _SETTLED = 0.1  # of the envelope's part of the gap: what a step may still gain 
 _DAMPING = 1e-3  # first share of the largest curvature that is added to each feature's
 _SINGLE_TOL, _SINGLE_WEIGHT = 1e-4, 1e7
 _MOST_ROUNDS = 1000
-_NOISE = 1e-15  # of the objective of zero weights: an optimum of zero is never met exactly
 _DIGITS = 1e-6  # tolerance below which weights and dual variables have to agree
 _PATIENCE = 100  # rounds without a better gap
 
@@ -78,8 +77,7 @@ class NewtonRun:
         self.best = (self.w, 0.0, f)
         self.beta = np.zeros(problem.n_rows)
         self.primal, self.dual = self.terms.value(f, 0.0), self.terms.conjugate(self.beta)
-        self.noise = _NOISE * abs(self.primal)
-        self.gap = self._relative(self.primal + self.dual, self.primal, self.dual)
+        self.gap = relative(self.primal + self.dual, self.primal, self.dual)
 
     def begin(self, w: Floats, b: float, beta: Floats | None) -> None:
         """Begin with these weights, and dual variables if there are any, instead of zero."""
@@ -198,16 +196,11 @@ class NewtonRun:
             self.primal, self.best = primal, (self.w, self.b, f)
         if dual <= self.dual:
             self.dual, self.beta = dual, beta
-        self.gap = self._relative(self.primal + self.dual, self.primal, self.dual)
-        relative = self._relative(gap, primal, dual)
-        if relative <= max(self.gap, self.tol):  # one point, without cancellation
-            self.gap, self.primal, self.dual = relative, primal, dual
+        self.gap = relative(self.primal + self.dual, self.primal, self.dual)
+        found = relative(gap, primal, dual)
+        if found <= max(self.gap, self.tol):  # one point, without cancellation
+            self.gap, self.primal, self.dual = found, primal, dual
             self.best, self.beta = (self.w, self.b, f), beta
-
-    def _relative(self, gap: float, primal: float, dual: float) -> float:
-        """The relative gap; none where both values drown in the rounding of zero weights' value."""
-        scale = max(abs(primal), abs(dual), 1e-300)
-        return 0.0 if scale <= self.noise else max(gap, 1e-16 * scale) / scale
 
     def _agree(self, beta: Floats, w: Floats) -> Asking:
         """Take w = X'beta itself as the model if it is good enough.
@@ -222,12 +215,12 @@ class NewtonRun:
         if self.free:
             b = self.terms.best_intercept(f, self.b)
         gap = self.terms.gap(beta, f, b)
-        relative = self._relative(gap, self.primal, self.dual)
-        if relative > self.tol:
-            return
         norm = float(w @ w) + self.penalty * b * b
-        self.dual = 0.5 * norm + self.terms.conjugate(beta)
-        self.primal, self.gap = gap - self.dual, relative
+        dual = 0.5 * norm + self.terms.conjugate(beta)
+        found = relative(gap, gap - dual, dual)
+        if found > self.tol:
+            return
+        self.dual, self.primal, self.gap = dual, gap - dual, found
         self.best, self.beta = (w, b, f), beta
         self.agreed = True
 
@@ -359,6 +352,12 @@ class NewtonRun:
             weight, before = float(residual @ scaled), weight
             direction = scaled + (weight / before) * direction
         return np.ascontiguousarray(x[:d]), float(x[d]) if self.has_intercept else 0.0
+
+
+def relative(gap: float, primal: float, dual: float) -> float:
+    """The relative gap of a point, as far as double precision tells."""
+    scale = max(abs(primal), abs(dual), 1e-300)
+    return max(gap, 1e-16 * scale) / scale if gap != 0.0 else 0.0
 
 
 def unit_of(problem: Problem) -> float:

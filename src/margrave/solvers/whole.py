@@ -23,7 +23,8 @@ from margrave.progress import Progress
 from margrave.rows import RowBlocks
 from margrave.solvers.base import Settings, side_by_side
 from margrave.solvers.block_minimization import BlockMinimization, is_elsewhere
-from margrave.solvers.linear import combination, descend_linear, is_linear, newton_linear
+from margrave.solvers.certificate import certified
+from margrave.solvers.linear import descend_linear, is_linear, newton_linear
 from margrave.solvers.linear_newton import DIRECT
 from margrave.solvers.working_set import WorkingSet, solve_rows
 
@@ -117,18 +118,17 @@ def _newton(
     problems: Sequence[Problem], settings: Settings, starts: Sequence[Floats] | None
 ) -> list[Solution]:
     """Newton's method; what it cannot finish is left to the working-set solver."""
-    solutions = newton_linear(problems, settings, starts)
+    solutions = certified(problems, newton_linear(problems, settings, starts), settings)
     for number, (problem, before) in enumerate(zip(problems, solutions, strict=True)):
         small = problem.n_rows <= _POLISHED and not isinstance(problem.data.X, RowBlocks)
         if before.converged or not small or settings.is_spent:
             continue
-        (after,) = WorkingSet().solve([problem], settings, [before.beta])
-        solutions[number] = replace(
-            after,
-            n_iter=before.n_iter + after.n_iter,
-            solver="newton, exact",
-            weights=combination(problem, after.beta),
+        after = WorkingSet().solve([problem], settings, [before.beta])
+        best = min(
+            (before, *certified([problem], after, settings)), key=lambda solution: solution.gap
         )
+        n_iter = before.n_iter + after[0].n_iter
+        solutions[number] = replace(best, n_iter=n_iter, solver="newton, exact")
     return solutions
 
 

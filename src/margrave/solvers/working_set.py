@@ -21,6 +21,7 @@ from margrave.problem import Floats, JointProblem, Problem, Solution, loaded
 from margrave.progress import Progress
 from margrave.solvers.active_set import ActiveSet
 from margrave.solvers.base import Settings, refuse_remote
+from margrave.solvers.certificate import around_mean
 from margrave.solvers.descent import Core, Kernels, descend
 from margrave.solvers.hull import HullCore, refuse_overlap
 from margrave.solvers.joint import joint_core
@@ -59,7 +60,11 @@ class WorkingSet(BaseEstimator):  # type: ignore[misc]
         refuse_remote("exact", problems)
         if self.size is not None and self.size < 2:
             raise ValueError(f"a working set needs at least 2 variables, got size={self.size}")
-        solutions = descend(problems, settings, starts, core_of, "exact", self.size)
+        solutions = around_mean(
+            problems,
+            settings,
+            lambda near, inner: descend(near, inner, starts, core_of, "exact", self.size),
+        )
         return refuse_overlap(problems, solutions)
 
 

@@ -1,0 +1,481 @@
+"""What can be said for certain of a solution in floating point.
+
+With a model of scores f_i and intercept b, and dual variables beta, the duality gap is
+
+    P + D = 1/2 |w - v|^2 + sum_i g_i(beta_i, f_i + b) >= 0,    v = sum_i beta_i x_i
+
+where w = v but for linear models with weights of their own, and the gap term of a row,
+g_i(beta, f) = C_i loss_i(f) + h_i(beta) + beta f, is convex in f. None of these numbers is computed
+without error. So every score has a bound of what rounding can have done to it (from the sum of the
+absolute values behind it), and g_i is taken at the worse end of that interval. A sum of beta that
+is not quite what a free intercept asks for is charged to the row that can take it up most cheaply.
+What comes out is an upper bound of the true gap of the model as it is stored, or infinity where
+double precision cannot tell.
+
+A linear model's scores and X'beta are computed anew, and once more with compensated sums where
+plain ones leave the bound above the tolerance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from margrave import _core
+from margrave.blocks.passes import Passes
+from margrave.losses import JOINT_LOSSES
+from margrave.problem import Data, Floats, JointProblem, Problem, Solution
+from margrave.rows import RemoteRows, RowBlocks, is_mapped
+from margrave.solvers.base import Settings
+
+UNIT = 2.0**-53  # largest relative error of one operation
+_NOTICEABLE = 1e-3  # share of the bound from which on rounding is worth a closer look
+_PARALLEL = 50_000  # rows from which on a second thread pays
+_FAR = 1e3  # mean of the rows, in units of their spread, from which on they are moved
+_SAMPLE = 1000  # rows that tell both
+
+
+Solve = Callable[[Sequence[Any], Settings], list[Solution]]
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Primal and dual value of a point, a bound of its relative gap, and rounding's part of it."""
+
+    objective: float
+    dual: float
+    gap: float
+    rounding: float
+
+
+def growth(n: int) -> float:
+    """What rounding can do to a sum of n terms, in units of UNIT times their absolute sum.
+
+    It is n at most. Errors have no preferred sign; for a sum that grows steadily twice the root of
+    n is six standard deviations, for others more.
+    """
+    return min(n, 2.0 * math.sqrt(n))
+
+
+def certified(
+    problems: Sequence[Problem | JointProblem], solutions: Sequence[Solution], settings: Settings
+) -> list[Solution]:
+    """Replace the gaps that solvers have kept on their way by bounds for the models they return.
+
+    Left as they are: solutions that have been here, models of parts or landmarks, whose certificate
+    is that of another problem, and running figures of a fit that ran out of time.
+    """
+    return [
+        _certified(problem, solution, settings)
+        for problem, solution in zip(problems, solutions, strict=True)
+    ]
+
+
+def _certified(problem: Problem | JointProblem, solution: Solution, settings: Settings) -> Solution:
+    linear = problem.data.is_linear and not isinstance(problem.data.X, RemoteRows)
+    known = ("full", "estimate") if linear else ("full",)
+    if solution.rounding is not None or solution.certificate not in known:
+        return solution
+    if not solution.definite or (isinstance(problem, Problem) and problem.is_hull):
+        return solution
+    if linear and solution.weights is None:
+        solution = replace(solution, weights=_combination(problem, solution.beta))
+    found = certificate(problem, solution, settings.threads)
+    if linear and found.gap > settings.tol:
+        solution, found = _polished(problem, solution, found, settings)
+    return replace(
+        solution,
+        objective=found.objective,
+        dual=found.dual,
+        gap=found.gap,
+        rounding=found.rounding,
+        converged=found.gap <= settings.tol,
+        certificate="full",
+    )
+
+
+def certificate(problem: Problem | JointProblem, solution: Solution, threads: int) -> Certificate:
+    """Bound the gap of a solution with `weights`, or of one with the scores K beta.
+
+    Where rounding has a noticeable part in the bound, it takes a closer look.
+    """
+    make = _Joint if isinstance(problem, JointProblem) else _Single
+    at: _Joint | _Single = make(problem, threads)  # type: ignore[arg-type]
+    look = at.by_scores if solution.weights is None else at.by_weights
+    found = look(solution, False)
+    if not found.rounding < _NOTICEABLE * found.gap:
+        found = look(solution, True)
+    return found
+
+
+class Errors:
+    """Bounds of what rounding does to scores K beta in double precision.
+
+    A kernel value is off by product(x) product(z) + (relative(x) + relative(z)) |k(x, z)| at most,
+    in units of rounding and of what the number of features makes of them; sums add to that by the
+    size of their terms, |beta_j k(x_j, x)|.
+    """
+
+    def __init__(self, data: Data, beta: Floats) -> None:
+        self.data, self.beta = data, beta.reshape(len(beta), -1)
+        self.product, self.relative = _rounding(data)
+        self.support = np.flatnonzero(self.beta.any(axis=1))
+        self.value = 4.0 + growth(int(data.X.shape[1]) if data.is_native else 1)
+        self.sum = 4.0 + growth(len(self.support))
+
+    def quick(self) -> Floats:
+        """By the inequality |k(x, z)|^2 <= k(x, x) k(z, z); a column per class."""
+        size = np.abs(self.beta)
+        root = np.sqrt(self._diagonal())
+        rooted = root[:, None] * size
+        terms = np.outer(root, rooted.sum(axis=0))
+        with np.errstate(over="ignore", invalid="ignore"):
+            found: Floats = np.outer(self.product, self.product @ size)
+            found += self.relative[:, None] * terms + np.outer(root, self.relative @ rooted)
+            found = UNIT * (self.value * found + self.sum * terms)
+        return np.where(np.isnan(found), np.inf, found)
+
+    def close(self, rows: NDArray[np.int64], threads: int) -> Floats | None:
+        """By the kernel values themselves, for some rows; None if they may have either sign."""
+        if self.product.any() or isinstance(self.data.X, RemoteRows):
+            return None
+        size = np.abs(self.beta[self.support])
+        coef = np.hstack([size, size * self.relative[self.support, None]])
+        source = self.data.kernel_rows("float64", 0, 1 << 25, threads, cache=False)
+        sums, _ = source.multiply(self.support, np.ascontiguousarray(coef), rows, True, 1e18)
+        if sums is None:
+            raise KeyboardInterrupt
+        terms, more = np.hsplit(sums, 2)
+        # a row with itself has a distance of exactly zero
+        own = np.abs(self.beta[rows]) * self._diagonal()[rows, None]
+        relative = self.relative[rows, None]
+        distant = relative * np.maximum(terms - own, 0.0) + np.maximum(more - relative * own, 0.0)
+        found: Floats = self.value * distant + self.sum * terms
+        return UNIT * found * 1.001  # the bound has errors too, of a few units itself
+
+    def _diagonal(self) -> Floats:
+        data = self.data
+        if isinstance(data.X, RemoteRows):
+            return np.full(data.n_rows, max(1.0, float(self.product[0]) ** 2))
+        rows = data.kernel_rows("float64", 0, 1 << 20, 1, cache=False)
+        return np.abs(rows.diagonal(np.arange(data.n_rows)))
+
+
+def _rounding(data: Data) -> tuple[Floats, Floats]:
+    if isinstance(data.X, RemoteRows):  # all that is known of these rows: their largest entry
+        largest = max(float(facts["largest"]) for facts in data.X.facts)
+        row = np.full((1, int(data.X.shape[1])), largest)
+        extremes = Data(np.vstack([row, -row]), data.kernel, np.array([0, 2]))
+        product, relative = _rounding(extremes)
+        # workers move rows by their own mean, which may double them
+        return np.full(data.n_rows, product[0]), np.full(data.n_rows, 4.0 * relative[0])
+    rows = data.kernel_rows("float64", 0, 1 << 20, 1, cache=False)
+    return rows.rounding(np.arange(data.n_rows))
+
+
+class _Single:
+    """The certificate of a score per row."""
+
+    def __init__(self, problem: Problem, threads: int) -> None:
+        self.problem, self.threads = problem, threads
+        team = _core.Team(threads if problem.n_rows >= _PARALLEL else 1)
+        self.terms = _core.RowTerms(problem.loss.core(), problem.y, problem.C, team)
+        self.passes = Passes(problem.data, problem.block_list, team, lambda: 1e18)
+
+    def by_scores(self, solution: Solution, closely: bool) -> Certificate:
+        """Of the model sum_j beta_j k(x_j, x) + b, whose scores are in the solution."""
+        problem, beta, rows = self.problem, solution.beta, self.problem.data_rows
+        whole = np.zeros(problem.data.n_rows)
+        whole[rows] = beta
+        bounds = Errors(problem.data, whole)
+        close = bounds.close(rows, self.threads) if closely else None
+        errors = np.ascontiguousarray((bounds.quick()[rows] if close is None else close)[:, 0])
+        sums = self.terms.audit(beta, solution.scores, errors, float(solution.intercept))
+        plain, upper = sums["gap"], sums["upper"]
+        dual, error = 0.5 * sums["product"] + sums["conjugate"], 0.5 * sums["product_error"]
+        if problem.intercept == "regularized":
+            apart = abs(float(solution.intercept) - sums["sum"])
+            upper += 0.5 * (apart + UNIT * sums["sum_size"]) ** 2
+            dual += 0.5 * sums["sum"] ** 2
+            error += UNIT * sums["sum_size"] ** 2
+        row, cost, change = self._absorb(solution, solution.scores, errors, sums["sum"])
+        if change != 0.0:
+            upper += max(0.0, cost) + 0.5 * change**2 * self._square(row)
+        return self._relative(plain, upper, dual, error + UNIT * growth(len(beta)) * sums["size"])
+
+    def by_weights(self, solution: Solution, compensated: bool) -> Certificate:
+        """Of the model w'x + b, by a pass over the rows."""
+        problem, w, b = self.problem, solution.weights, float(solution.intercept)
+        assert w is not None
+        f, errors, v, low, size = audit(self.passes, w, solution.beta, compensated)
+        n = problem.n_rows
+        off = UNIT * (np.abs(v) + UNIT * (growth(n) + 2.0) ** 2 * size)
+        if not compensated:
+            off = UNIT * (growth(n) + 2.0) * size
+        apart = np.abs((w - v) - low)
+        sums = self.terms.audit(solution.beta, f, errors, b)
+        row, cost, change = self._absorb(solution, f, errors, sums["sum"])
+        far = float(np.linalg.norm(apart + off + UNIT * np.abs(w)))
+        upper = sums["upper"]
+        if change != 0.0:
+            upper += max(0.0, cost)
+            far += abs(change) * math.sqrt(self._square(row))
+        upper += 0.5 * far**2
+        plain = sums["gap"] + 0.5 * float(apart @ apart)
+        dual = 0.5 * float(v @ v) + sums["conjugate"]
+        error = float(np.abs(v) @ off) + 0.5 * float(off @ off)
+        error += UNIT * (growth(len(w)) * float(v @ v) + growth(n) * sums["size"])
+        if problem.intercept == "regularized":
+            between = abs(b - sums["sum"])
+            plain += 0.5 * between**2
+            upper += 0.5 * (between + UNIT * sums["sum_size"]) ** 2
+            dual += 0.5 * sums["sum"] ** 2
+            error += UNIT * sums["sum_size"] ** 2
+        return self._relative(plain, upper, dual, error)
+
+    def _absorb(
+        self, solution: Solution, f: Floats, errors: Floats, total: float
+    ) -> tuple[int, float, float]:
+        """Who makes the sum of beta what a free intercept asks for, at what cost, by how much."""
+        problem = self.problem
+        change = problem.total - total if problem.intercept == "free" else 0.0
+        if change == 0.0:
+            return -1, 0.0, 0.0
+        b = float(solution.intercept)
+        row, cost = self.terms.absorb(solution.beta, f, errors, b, change)
+        return row, cost, change
+
+    def _square(self, row: int) -> float:
+        """k(x, x) of a row of the problem; infinite for none."""
+        if row < 0:
+            return math.inf
+        data, at = self.problem.data, int(self.problem.data_rows[row])
+        if isinstance(data.X, RemoteRows):
+            return max(1.0, float(_rounding(data)[0][0]) ** 2)
+        if data.kernel.is_precomputed:
+            return float(abs(data.X[at, at]))
+        return float(abs(data.kernel.diagonal(_rows_of(data.X, at))[0]))
+
+    def _relative(self, plain: float, upper: float, dual: float, error: float) -> Certificate:
+        primal = plain - dual
+        if upper == 0.0:
+            return Certificate(primal, dual, 0.0, 0.0)
+        scale = max(abs(primal), abs(dual), self.problem.least_scale)
+        certain = scale - error
+        if not (certain > 0.0 and math.isfinite(upper)):
+            return Certificate(primal, dual, math.inf, math.inf)
+        # zero is a point of the dual: a gap above one only says that it would be a better one
+        gap = min(upper / certain, 1.0) if dual + error <= 0.0 else upper / certain
+        return Certificate(primal, dual, gap, gap - plain / scale)
+
+
+class _Joint:
+    """The certificate of a problem with a score per class."""
+
+    def __init__(self, problem: JointProblem, threads: int) -> None:
+        self.problem, self.threads = problem, threads
+
+    def by_scores(self, solution: Solution, closely: bool) -> Certificate:
+        """Of the model with the coefficients beta, whose scores are in the solution."""
+        beta, f = solution.beta, solution.scores
+        bounds = Errors(self.problem.data, beta)
+        close = bounds.close(np.arange(len(beta)), self.threads) if closely else None
+        errors = bounds.quick() if close is None else close
+        norm = 0.5 * float((beta * f).sum())
+        error = 0.5 * float((np.abs(beta) * errors).sum())
+        error += UNIT * growth(beta.size) * float(np.abs(beta * f).sum())
+        return self._certificate(solution, f, errors, norm, norm, 2.0 * error)
+
+    def by_weights(self, solution: Solution, compensated: bool) -> Certificate:
+        """Of the model of these weights, by a pass over the rows for each class."""
+        problem, W, beta = self.problem, solution.weights, solution.beta
+        assert W is not None
+        passes = Passes(problem.data, [0], _core.Team(1), lambda: 1e18)
+        f, errors = np.empty(beta.shape), np.empty(beta.shape)
+        norms, error = [0.0, 0.0], 0.0
+        for c, w in enumerate(W):
+            column = np.ascontiguousarray(beta[:, c])
+            f[:, c], errors[:, c], v, low, size = audit(passes, w, column, compensated)
+            times = growth(len(beta)) + 2.0
+            off = UNIT * (times if not compensated else UNIT * times**2) * size
+            if compensated:
+                v, off = v + low, off + UNIT * np.abs(v)
+            norms[0] += 0.5 * float(w @ w)
+            norms[1] += 0.5 * float(v @ v)
+            error += float(np.abs(v) @ off) + 0.5 * float(off @ off)
+            error += UNIT * growth(len(w)) * float(w @ w + v @ v)
+        return self._certificate(solution, f, errors, norms[0], norms[1], error)
+
+    def _certificate(
+        self,
+        solution: Solution,
+        f: Floats,
+        errors: Floats,
+        primal: float,
+        dual: float,
+        error: float,
+    ) -> Certificate:
+        """Add what rows pay to both norms; the worst for a row is its own class being lowered."""
+        problem, b = self.problem, np.asarray(solution.intercept)
+        loss, shares = JOINT_LOSSES[problem.loss], problem.shares(solution.beta)
+        at = f + b
+        own = np.arange(len(at)), problem.y
+        paid = float(problem.C @ loss.value(at, problem.y))
+        worst = at.copy()
+        worst[own] -= 2.0 * (errors + UNIT * (np.abs(f) + np.abs(b))).max(axis=1)
+        most = float(problem.C @ loss.value(worst, problem.y))
+        conjugate = problem.C * loss.conjugate(shares, problem.y)
+        total = solution.beta.sum(axis=0)
+        n = growth(at.size)
+        if problem.intercept == "regularized":
+            primal += 0.5 * float(b @ b)
+            dual += 0.5 * float(total @ total)
+            error += UNIT * n * float(np.abs(solution.beta).sum()) * float(np.abs(total).sum())
+        elif problem.intercept == "free":
+            # what a sum that is not zero is worth: intercepts as large as any score could pay
+            error += float(np.abs(total).sum()) * float(np.abs(at).max() + np.abs(b).max() + 1.0)
+        primal, dual = primal + paid, dual + float(conjugate.sum())
+        # beta is C (e_y - p) but for rounding, and so is its norm
+        error += UNIT * n * (abs(primal) + abs(dual) + float(np.abs(conjugate).sum()))
+        plain, scale = max(0.0, primal + dual), max(abs(primal), abs(dual))
+        upper = plain + (most - paid) + error
+        if not (scale > error and math.isfinite(upper)):
+            return Certificate(primal, dual, math.inf, math.inf)
+        gap = upper / (scale - error)
+        return Certificate(primal, dual, gap, gap - plain / scale)
+
+
+def audit(
+    passes: Passes, w: Floats, beta: Floats, compensated: bool
+) -> tuple[Floats, Floats, Floats, Floats, Floats]:
+    """X w, bounds of its errors, X'beta as a sum of two, and the absolute sums behind that."""
+    n, d = passes.n_rows, passes.n_features
+    if passes.in_one_array:
+        return passes.rows().audit(w, beta, compensated)
+    f, errors, v, low, size = (np.zeros(n), np.zeros(n), np.zeros(d), np.zeros(d), np.zeros(d))
+    for rows, at in passes.parts():
+        f[at], errors[at], high, rest, more = rows.audit(w, beta[at], compensated)
+        together = v + high
+        part = together - v
+        low += rest + ((v - (together - part)) + (high - part))  # Knuth's two-sum
+        v, size = together, size + more
+    return f, errors, v, low, size
+
+
+# --- linear models that can be better as they are stored -----------------------------------------
+
+
+def _polished(
+    problem: Problem | JointProblem, solution: Solution, found: Certificate, settings: Settings
+) -> tuple[Solution, Certificate]:
+    """Look for a better model near the weights: the best intercept, and a little longer weights.
+
+    Rounding leaves support vectors within a few units in the last place of their margin, on either
+    side. With a large C that costs; weights that are longer by as much bring them all to the right
+    one.
+    """
+    if isinstance(problem, JointProblem) or not found.rounding >= _NOTICEABLE * found.gap:
+        return solution, found
+    at = _Single(problem, settings.threads)
+    assert solution.weights is not None
+    w, b = solution.weights, float(solution.intercept)
+    for _ in range(3):
+        f = audit(at.passes, w, solution.beta, True)[0]
+        if problem.intercept == "free":
+            b = at.terms.best_intercept(f, b)
+        better = replace(solution, weights=w, intercept=b, scores=f)
+        judged = at.by_weights(better, compensated=True)
+        if judged.gap < found.gap:
+            solution, found = better, judged
+        if not problem.loss.core().labels or problem.intercept == "regularized":
+            break
+        short = 1.0 - problem.y * (f + b)
+        short = short[(short > -1e-9) & (short < 1e-9)]
+        if len(short) == 0 or found.gap <= settings.tol:
+            break
+        longer = 1.0 + max(0.0, float(short.max())) + 8.0 * UNIT * (1.0 + abs(b))
+        w, b = w * longer, b * longer
+    return solution, found
+
+
+def _combination(problem: Problem | JointProblem, beta: Floats) -> Floats:
+    """X'beta with compensated sums; a row per class of a joint problem."""
+    blocks = [0] if isinstance(problem, JointProblem) else problem.block_list
+    passes = Passes(problem.data, blocks, _core.Team(1), lambda: 1e18)
+    nothing = np.zeros(passes.n_features)
+    rows = []
+    for column in np.atleast_2d(beta.T):
+        _, _, v, low, _ = audit(passes, nothing, np.ascontiguousarray(column), True)
+        rows.append(v + low)
+    return rows[0] if beta.ndim == 1 else np.array(rows)
+
+
+# --- rows far from zero --------------------------------------------------------------------------
+
+
+def around_mean(problems: Sequence[Any], settings: Settings, solve: Solve) -> list[Solution]:
+    """Let a solver see rows far from zero around their mean, where that is the same problem.
+
+    With a linear kernel and a free intercept, (w, b) on x is (w, b + w'm) on x - m. Products of
+    rows with a large mean drown what tells the rows apart.
+    """
+    mean = _mean_to_remove(problems, settings)
+    if mean is None:
+        return solve(problems, settings)
+    data = problems[0].data
+    moved = replace(data, X=data.X.astype(np.float64) - mean)
+    near = [replace(problem, data=moved) for problem in problems]
+    # models of parts have no free intercept that could take up the mean
+    found = solve(near, replace(settings, keep_early=None))
+    return [_with_mean(problem, one, mean) for problem, one in zip(near, found, strict=True)]
+
+
+def _mean_to_remove(problems: Sequence[Any], settings: Settings) -> Floats | None:
+    """Mean of the rows where it is far from zero and may be taken out of them; else None."""
+    X = problems[0].data.X
+    if (
+        isinstance(X, RemoteRows | RowBlocks)
+        or sparse.issparse(X)
+        or is_mapped(X)
+        or not problems[0].data.is_linear
+        or not all(
+            isinstance(p, Problem) and p.intercept == "free" and p.total == 0.0 for p in problems
+        )
+        or 8 * X.size > settings.memory
+    ):
+        return None
+    some = X[np.linspace(0, len(X) - 1, min(len(X), _SAMPLE)).astype(np.intp)].astype(np.float64)
+    spread = float(np.sqrt(some.var(axis=0).sum()))
+    if float(np.linalg.norm(some.mean(axis=0))) <= _FAR * spread:
+        return None
+    mean: Floats = X.mean(axis=0, dtype=np.float64)
+    return mean
+
+
+def _with_mean(problem: Problem, solution: Solution, mean: Floats) -> Solution:
+    """What a solution for rows around their mean is for the rows as they are."""
+    w = solution.weights if solution.weights is not None else _combination(problem, solution.beta)
+    at_mean = math.fsum(w * mean)
+    return replace(
+        solution,
+        weights=w,
+        intercept=float(solution.intercept) - at_mean,
+        scores=solution.scores + at_mean,
+    )
+
+
+def _rows_of(X: Any, row: int) -> Any:
+    """One row, as a matrix."""
+    if not isinstance(X, RowBlocks):
+        return X[row : row + 1]
+    for block in X:
+        if row < block.shape[0]:
+            return block[row : row + 1]
+        row -= block.shape[0]
+    raise IndexError(row)
