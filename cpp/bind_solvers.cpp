@@ -96,6 +96,26 @@ struct PyKernelRows {
         for (std::int64_t i = 0; i < of.count; ++i) values[i] = store.view<double>().exact->diagonal(of[i]);
         return to_numpy(std::move(values));
     }
+    // Sums with compensation and bounds of their errors; None for both where the source cannot or was stopped.
+    nb::tuple multiply_carefully(const Longs& queries, const Doubles& coef, const Longs& points, double time_left) {
+        const Subset from = some(queries), to = some(points);
+        if (std::int64_t(coef.size()) != from.count) throw nb::value_error("one coefficient per kernel row is needed");
+        std::vector<double> sums(to.count), errors(to.count);
+        bool whole = false;
+        Watch watch;
+        {
+            nb::gil_scoped_release free;
+            watch.interrupted = ctrl_c;
+            watch.limit(time_left);
+            whole = store.view<double>().exact->apply_carefully(from, coef.data(), to, sums.data(), errors.data(), &watch);
+        }
+        if (watch.was_interrupted) {
+            PyErr_SetNone(PyExc_KeyboardInterrupt);
+            throw nb::python_error();
+        }
+        if (!whole) return nb::make_tuple(nb::none(), nb::none());
+        return nb::make_tuple(to_numpy(std::move(sums)), to_numpy(std::move(errors)));
+    }
     nb::tuple rounding(const Longs& points) {
         const Subset of = some(points);
         std::vector<double> products(of.count), relative(of.count);
@@ -399,6 +419,8 @@ void bind_solvers(nb::module_& m) {
         .def("block_sums", &PyKernelRows::block_sums, nb::arg("rows"), nb::arg("coef"), nb::arg("block"),
              "coef.T @ K[rows, block], from kept values where there are any.")
         .def("diagonal", &PyKernelRows::diagonal, nb::arg("points"), "Kernel values of these rows with themselves.")
+        .def("multiply_carefully", &PyKernelRows::multiply_carefully, nb::arg("rows"), nb::arg("coef"), nb::arg("points"), nb::arg("time_left"),
+             "K[points, rows] @ coef by compensated sums, with bounds of the errors; None where that cannot be had.")
         .def("rounding", &PyKernelRows::rounding, nb::arg("points"),
              "Two numbers per row: an error of k(x, z) is at most product(x) product(z) + (relative(x) + relative(z)) |k(x, z)|, in units of rounding.")
         .def_prop_ro("cached_bytes", [](const PyKernelRows& k) { return k.store.cached_bytes(); });

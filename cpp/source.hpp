@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "compensated.hpp"
 #include "rows.hpp"
 #include "threads.hpp"
 
@@ -26,6 +27,8 @@ class KernelSource {
     virtual bool apply_among(const Subset& rows, const double* coef, double* sums, Watch* watch) {
         return apply(rows, coef, 1, rows, sums, watch);
     }
+    // The same for one output with compensated sums, and a bound of the errors that are left; slow. False where a source cannot.
+    virtual bool apply_carefully(const Subset&, const double*, const Subset&, double*, double*, Watch*) { return false; }
     // Whether `apply` makes one query of all: then nothing is gained by keeping values.
     virtual bool is_additive() const { return false; }
     // How many values `apply` computes, or products that cost as much as one.
@@ -42,10 +45,9 @@ class TileSource final : public KernelSource<T> {
     TileSource(const KernelParams& kernel, const Rows& queries, const Rows& points, const Isa& isa, Threads& threads,
                std::int64_t buffer = 32 << 20)
         : buffer_(buffer), kernel_(kernel), queries_(queries), points_(points), operations_(isa.operations<T>()), threads_(threads) {
-        bool shift_invariant = false;
         Kernels::visit(kernel.id, [&](auto k) {
             rule_.pairing = k.pairing;
-            shift_invariant = k.shift_invariant;
+            shift_invariant_ = k.shift_invariant;
             additive_ = k.additive;
         });
         rule_.square = operations_.square;
@@ -58,7 +60,7 @@ class TileSource final : public KernelSource<T> {
                 density_ = sketch.density;
                 for (std::size_t k = 0; k < sketch.mean.size(); ++k) sketch.mean[k] *= sketch.filled[k] > 0.5;
             }
-            if (shift_invariant) centre_ = std::move(sketch.mean), rule_.centre = centre_.data();
+            if (shift_invariant_) centre_ = std::move(sketch.mean), rule_.centre = centre_.data();
         }
         // A sparse query meets a sparse panel by the panel's own numbering of features; narrow data need none.
         compact_ = points.sparse && queries.sparse && points.features > 1024;
@@ -141,6 +143,31 @@ class TileSource final : public KernelSource<T> {
 
     bool is_additive() const override { return additive_; }
 
+    bool apply_carefully(const Subset& queries, const double* coef, const Subset& points, double* sums, double* errors, Watch* watch) override {
+        const bool dot = rule_.pairing == Pairing::dot;
+        std::vector<std::vector<double>> buffers(threads_.count());
+        constexpr std::int64_t per = 16;
+        return threads_.run((points.count + per - 1) / per, watch, [&](std::int64_t t, int worker) {
+            std::vector<double>& z = buffers[worker];
+            z.resize(points_.features);
+            for (std::int64_t j = t * per; j < std::min(points.count, (t + 1) * per); ++j) {
+                if (watch && (worker == 0 ? watch->check() : watch->stopped())) return;
+                CompensatedSum own_z, total;
+                points_.each(points[j], [&](std::int64_t k, double v) { z[k] = v, dot ? own_z.add_product(v, v) : own_z.add(std::fabs(v)); });
+                double error = 0;
+                for (std::int64_t q = 0; q < queries.count; ++q) {
+                    CompensatedSum pair = careful_pair(queries[q], z, own_z, dot);
+                    const double s = pair.value(), off = 2 * kUnit * std::fabs(s);
+                    const double k = value_of(s), most = std::max(std::fabs(value_of(s + off) - k), std::fabs(value_of(s - off) - k));
+                    total.add_product(coef[q], k + kernel_.offset);
+                    error += std::fabs(coef[q]) * (most + 8 * kUnit * std::fabs(k));
+                }
+                sums[j] = total.value(), errors[j] = error + kUnit * std::fabs(sums[j]);
+                points_.each(points[j], [&](std::int64_t k, double) { z[k] = 0; });
+            }
+        });
+    }
+
     // The kernel is symmetric: a tile of rows a with later rows b serves both. Each task keeps its sums for later rows to
     // itself, and they are added in the order of tasks, so that results repeat.
     bool apply_among(const Subset& rows, const double* coef, double* sums, Watch* watch) override {
@@ -169,6 +196,37 @@ class TileSource final : public KernelSource<T> {
     }
 
   private:
+    // The sum behind the kernel of a query and the point spread out in z: their product, or their distance (its square where the
+    // kernel is one of products).
+    CompensatedSum careful_pair(std::int64_t query, const std::vector<double>& z, CompensatedSum own_z, bool dot) const {
+        CompensatedSum sum;
+        if (!dot) {
+            sum = own_z;
+            queries_.each(query, [&](std::int64_t k, double x) {
+                CompensatedSum apart{x, 0};
+                apart.add(-z[k]);
+                const double sign = apart.high < 0 ? -1 : 1;
+                sum.add(sign * apart.high), sum.low += sign * apart.low, sum.add(-std::fabs(z[k]));
+            });
+            return sum;
+        }
+        queries_.each(query, [&](std::int64_t k, double x) { sum.add_product(x, z[k]); });
+        if (!shift_invariant_) return sum;
+        CompensatedSum distance = own_z;
+        queries_.each(query, [&](std::int64_t, double x) { distance.add_product(x, x); });
+        distance.add(-2 * sum.high), distance.low -= 2 * sum.low;
+        return distance;
+    }
+    // The kernel of that sum. Products that are distances already have no terms of their own.
+    double value_of(double sum) const {
+        double value = 0;
+        Kernels::visit(kernel_.id, [&](auto k) {
+            const double s = decltype(k)::pairing == Pairing::dot && decltype(k)::shift_invariant ? -sum / 2 : sum;
+            value = decltype(k)::template map<Vec<double>, double>(kernel_, splat(s), 0.0, splat(0.0))[0];
+        });
+        return value;
+    }
+
     // sums += what the packed queries with their coefficients give to each point
     bool meet(const KernelParams& kernel, const Queries<T>& packed, const std::vector<T>& coef, int outputs, const Subset& points,
               double* sums, Watch* watch) {
@@ -280,6 +338,7 @@ class TileSource final : public KernelSource<T> {
     std::vector<double> centre_;
     double density_ = 1;  // of dense queries, as far as it is made use of
     bool compact_ = false, additive_ = false;
+    bool shift_invariant_ = false;
     QueryBuffer<T> query_buffer_;
     std::vector<PanelBuffer<T>> buffers_;
     std::vector<Resident> resident_;

@@ -36,6 +36,9 @@ from margrave.solvers.base import Settings
 
 UNIT = 2.0**-53  # largest relative error of one operation
 _NOTICEABLE = 1e-3  # share of the bound from which on rounding is worth a closer look
+_CAREFUL = (
+    1 << 28
+)  # entries of rows that are multiplied with compensation, which takes about a second
 _PARALLEL = 50_000  # rows from which on a second thread pays
 _FAR = 1e3  # mean of the rows, in units of their spread, from which on they are moved
 _SAMPLE = 1000  # rows that tell both
@@ -141,23 +144,46 @@ class Errors:
             found = UNIT * (self.value * found + self.sum * terms)
         return np.where(np.isnan(found), np.inf, found)
 
-    def close(self, rows: NDArray[np.int64], threads: int) -> Floats | None:
-        """By the kernel values themselves, for some rows; None if they may have either sign."""
-        if self.product.any() or isinstance(self.data.X, RemoteRows):
-            return None
+    def closely(
+        self, rows: NDArray[np.int64], scores: Floats, threads: int
+    ) -> tuple[Floats, Floats]:
+        """Scores of some rows and bounds of their errors, sharper than the quick ones.
+
+        Compensated sums where that is affordable; else, for kernels that are never negative, bounds
+        by the kernel values themselves.
+        """
+        if isinstance(self.data.X, RemoteRows) or not self.data.is_native:
+            return scores, self.quick()[rows]
+        features = max(
+            1,
+            self.data.X.nnz // self.data.n_rows
+            if sparse.issparse(self.data.X)
+            else self.data.X.shape[1],
+        )
+        source = self.data.kernel_rows("float64", 0, 1 << 25, threads, cache=False)
+        if self.beta.size * len(self.support) * features <= _CAREFUL:
+            found = [
+                source.multiply_carefully(self.support, np.ascontiguousarray(column), rows, 1e18)
+                for column in self.beta[self.support].T
+            ]
+            sums, errors = zip(*found, strict=True)
+            return np.stack(sums, axis=1), np.stack(errors, axis=1)
+        if self.product.any():
+            return scores, self.quick()[rows]
         size = np.abs(self.beta[self.support])
         coef = np.hstack([size, size * self.relative[self.support, None]])
-        source = self.data.kernel_rows("float64", 0, 1 << 25, threads, cache=False)
-        sums, _ = source.multiply(self.support, np.ascontiguousarray(coef), rows, True, 1e18)
-        if sums is None:
+        told, _ = source.multiply(self.support, np.ascontiguousarray(coef), rows, True, 1e18)
+        if told is None:
             raise KeyboardInterrupt
-        terms, more = np.hsplit(sums, 2)
+        terms, more = np.hsplit(told, 2)
         # a row with itself has a distance of exactly zero
         own = np.abs(self.beta[rows]) * self._diagonal()[rows, None]
         relative = self.relative[rows, None]
         distant = relative * np.maximum(terms - own, 0.0) + np.maximum(more - relative * own, 0.0)
-        found: Floats = self.value * distant + self.sum * terms
-        return UNIT * found * 1.001  # the bound has errors too, of a few units itself
+        bound: Floats = (
+            UNIT * (self.value * distant + self.sum * terms) * 1.001
+        )  # errors of its own
+        return scores, bound
 
     def _diagonal(self) -> Floats:
         data = self.data
@@ -193,10 +219,14 @@ class _Single:
         problem, beta, rows = self.problem, solution.beta, self.problem.data_rows
         whole = np.zeros(problem.data.n_rows)
         whole[rows] = beta
-        bounds = Errors(problem.data, whole)
-        close = bounds.close(rows, self.threads) if closely else None
-        errors = np.ascontiguousarray((bounds.quick()[rows] if close is None else close)[:, 0])
-        sums = self.terms.audit(beta, solution.scores, errors, float(solution.intercept))
+        bounds, f = Errors(problem.data, whole), solution.scores
+        errors = bounds.quick()[rows, 0]
+        if closely:
+            f, errors = (
+                np.ascontiguousarray(a[:, 0])
+                for a in bounds.closely(rows, f[:, None], self.threads)
+            )
+        sums = self.terms.audit(beta, f, errors, float(solution.intercept))
         plain, upper = sums["gap"], sums["upper"]
         dual, error = 0.5 * sums["product"] + sums["conjugate"], 0.5 * sums["product_error"]
         if problem.intercept == "regularized":
@@ -204,7 +234,7 @@ class _Single:
             upper += 0.5 * (apart + UNIT * sums["sum_size"]) ** 2
             dual += 0.5 * sums["sum"] ** 2
             error += UNIT * sums["sum_size"] ** 2
-        row, cost, change = self._absorb(solution, solution.scores, errors, sums["sum"])
+        row, cost, change = self._absorb(solution, f, errors, sums["sum"])
         if change != 0.0:
             upper += max(0.0, cost) + 0.5 * change**2 * self._square(row)
         return self._relative(plain, upper, dual, error + UNIT * growth(len(beta)) * sums["size"])
@@ -285,8 +315,9 @@ class _Joint:
         """Of the model with the coefficients beta, whose scores are in the solution."""
         beta, f = solution.beta, solution.scores
         bounds = Errors(self.problem.data, beta)
-        close = bounds.close(np.arange(len(beta)), self.threads) if closely else None
-        errors = bounds.quick() if close is None else close
+        errors = bounds.quick()
+        if closely:
+            f, errors = bounds.closely(np.arange(len(beta)), f, self.threads)
         norm = 0.5 * float((beta * f).sum())
         error = 0.5 * float((np.abs(beta) * errors).sum())
         error += UNIT * growth(beta.size) * float(np.abs(beta * f).sum())
