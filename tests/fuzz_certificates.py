@@ -1,0 +1,362 @@
+"""A search for false certificates: random problems, fitted, and judged with 600 bits.
+
+    python -m tests.fuzz_certificates [seconds [first seed]]      `make fuzz` does it for a minute
+
+A `Recipe` is a small problem by its numbers, with an ordinary value for each of them; what is found
+is told as the recipe that is left when everything that does not matter has its ordinary value.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+import warnings
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+from scipy import sparse
+
+import margrave
+from margrave.kernels import KERNELS
+from margrave.solvers import HULL_SOLVERS, SOLVERS
+from tests.exact_gap import KERNELS as EXACT_KERNELS
+from tests.exact_gap import exact_gaps
+
+SECONDS = 5.0  # of a fit
+
+# estimator -> the losses (or None) that it has
+ESTIMATORS = {
+    "SVC": ("hinge", "squared_hinge"),
+    "SVR": ("epsilon_insensitive", "squared_epsilon_insensitive", "huber"),
+    "KernelLogisticRegression": (None,),
+    "ODMClassifier": (None,),
+    "OneClassSVM": (None,),
+    "NuSVC": (None,),
+    "NuSVR": (None,),
+    "HardMarginSVC": (None,),
+}
+MULTI_CLASS = {
+    "SVC": ("ovo", "ovr", "crammer_singer"),
+    "KernelLogisticRegression": ("ovr", "softmax"),
+    "ODMClassifier": ("ovo", "ovr"),
+}
+HULLS = ("NuSVC", "NuSVR", "HardMarginSVC")
+REGRESSORS = ("SVR", "NuSVR")
+INTERCEPTS = ("free", "regularized", None)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A problem, and how to solve it."""
+
+    seed: int = 0
+    estimator: str = "SVC"
+    loss: str | None = None
+    kernel: str = "linear"
+    intercept: str | None = "free"
+    multi_class: str | None = None
+    solver: str = "auto"
+    tol: float = 1e-3
+    n: int = 20
+    d: int = 3
+    classes: int = 2
+    apart: float = 1.0  # of the classes' centres, or of the targets from noise
+    scale: float = 1.0  # of the features
+    spread: float = 1.0  # largest scale of a feature over the least
+    offset: float = 0.0  # of the features, in their scale
+    duplicates: bool = False
+    constant: bool = False  # a column
+    storage: str = "float64"
+    heavy: float = 1.0  # the weight of one row among ones
+    span: float = 1.0  # largest weight over the least
+    target_scale: float = 1.0
+    target_offset: float = 0.0
+    C: float = 1.0
+    epsilon: float = 0.1  # in the scale of the targets
+    nu: float = 0.3
+    gamma: float = 1.0  # in one over the squared distances
+    coef0: float = 1.0
+    degree: int = 3
+    max_iter: int = -1
+    time_limit: float = SECONDS
+
+    def __str__(self):
+        changed = [
+            f"{f.name}={getattr(self, f.name)!r}"
+            for f in fields(self)
+            if getattr(self, f.name) != f.default
+        ]
+        return f"Recipe({', '.join(changed)})"
+
+    # --- the data --------------------------------------------------------------------------
+
+    def data(self):
+        """X, y (None for one class), sample_weight (None where all are one)."""
+        rng = np.random.default_rng(self.seed)
+        X = rng.normal(size=(self.n, self.d))
+        noise = rng.normal(size=self.n)
+        exponents = rng.uniform(-0.5, 0.5, size=self.d)
+        order = rng.permutation(self.n)
+        orders = rng.uniform(-0.5, 0.5, size=self.n)
+        if self.estimator in REGRESSORS:
+            y = X @ rng.normal(size=self.d) * self.apart + noise
+            y = self.target_scale * y + self.target_offset
+        else:
+            y = np.arange(self.n) % self.classes
+            centres = rng.normal(size=(self.classes, self.d))
+            X = X + 2.0 * self.apart * centres[y]
+            X, y = X[order], y[order]
+        X = X * (self.scale * self.spread**exponents) + self.offset * self.scale
+        if self.constant:
+            X[:, 0] = X[0, 0]
+        if self.duplicates and self.n >= 4:
+            half = self.n // 2
+            X[half : 2 * half] = X[:half]
+        weight = np.ones(self.n) * self.span**orders
+        weight[0] *= self.heavy
+        if self.kernel == "precomputed":
+            X = np.exp(-self._gamma() * ((X[:, None] - X) ** 2).sum(axis=2))
+        elif self.storage == "float32":
+            X = X.astype(np.float32)
+        elif self.storage == "csr":
+            X = sparse.csr_array(np.where(rng.random(X.shape) < 0.3, 0.0, X))
+        y = None if self.estimator == "OneClassSVM" else y
+        return X, y, None if np.all(weight == 1.0) else weight
+
+    def _gamma(self):
+        distance = self.d * self.scale if self.kernel == "laplacian" else self.d * self.scale**2
+        return self.gamma / distance
+
+    # --- the model -------------------------------------------------------------------------
+
+    def model(self):
+        parameters = {
+            "kernel": self.kernel,
+            "gamma": self._gamma(),
+            "degree": self.degree,
+            "coef0": self.coef0,
+            "solver": self.solver,
+            "tol": self.tol,
+            "max_iter": self.max_iter,
+            "time_limit": self.time_limit,
+            "n_jobs": 1,
+        }
+        if self.estimator not in (*HULLS, "OneClassSVM"):
+            parameters["intercept"] = self.intercept
+        if self.loss is not None:
+            parameters["loss"] = self.loss
+        if self.estimator in MULTI_CLASS and self.multi_class is not None:
+            parameters["multi_class"] = self.multi_class
+        if self.estimator == "ODMClassifier":
+            parameters["lam"] = self.C
+        elif self.estimator not in ("OneClassSVM", "NuSVC", "HardMarginSVC"):
+            parameters["C"] = self.C
+        if self.estimator == "SVR":
+            parameters["epsilon"] = self.epsilon * self.target_scale
+        if self.estimator in ("NuSVC", "NuSVR", "OneClassSVM"):
+            parameters["nu"] = self.nu
+        return getattr(margrave, self.estimator)(**parameters)
+
+    def fit(self):
+        X, y, weight = self.data()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return self.model().fit(X, y, sample_weight=weight)
+
+    @property
+    def is_ordinary(self):
+        """Whether everything is well scaled, so that the fit has to converge."""
+        easy = Recipe()
+        same = (
+            *("scale", "spread", "offset", "duplicates", "constant", "heavy", "span"),
+            *("target_scale", "target_offset", "max_iter", "time_limit"),
+        )
+        return (
+            all(getattr(self, name) == getattr(easy, name) for name in same)
+            and self.solver in ("auto", "exact")
+            and self.kernel in ("linear", "rbf", "laplacian", "poly")
+            and self.tol >= 1e-8
+            and 0.01 <= self.C <= 100.0
+        )
+
+
+# --- the search ----------------------------------------------------------------------------
+
+
+def _power(rng, low, high):
+    return float(10.0 ** rng.uniform(low, high))
+
+
+def _choice(rng, values):
+    return values[rng.integers(len(values))]
+
+
+def draw(seed):
+    """A recipe; every third is an ordinary problem."""
+    rng = np.random.default_rng([20260501, seed])
+    estimator = _choice(rng, ("SVC", "SVC", "SVR", *ESTIMATORS))
+    kernels = tuple(sorted(set(KERNELS) & {"linear", *EXACT_KERNELS}))
+    recipe = Recipe(
+        seed=seed,
+        estimator=estimator,
+        loss=_choice(rng, ESTIMATORS[estimator]),
+        kernel="linear" if rng.random() < 0.5 else _choice(rng, kernels),
+        intercept=_choice(rng, INTERCEPTS),
+        multi_class=_choice(rng, MULTI_CLASS.get(estimator, (None,))),
+        tol=_choice(rng, (1e-3, 1e-3, 1e-5, 1e-8, 1e-10)),
+        n=int(_choice(rng, (*range(2, 12), 20, 30, 40, 60))),
+        d=int(_choice(rng, (1, 2, 3, 5, 10, 40))),
+        apart=_choice(rng, (0.0, 0.3, 1.0, 3.0, 10.0)),
+        C=_power(rng, -2, 2),
+        epsilon=_choice(rng, (0.1, 0.1, 1.0, 1e-3)),
+        nu=float(rng.uniform(0.05, 0.9)),
+        gamma=_power(rng, -2, 1),
+        degree=int(rng.integers(1, 4)),
+    )
+    if rng.random() < 0.3 and recipe.n >= 6:
+        recipe = replace(recipe, classes=int(rng.integers(2, 4)))
+    if rng.random() < 1 / 3:
+        return replace(recipe, solver=_choice(rng, ("auto", "exact")), tol=max(recipe.tol, 1e-8))
+    solvers = HULL_SOLVERS if estimator in HULLS else SOLVERS
+    if rng.random() < 0.6:
+        recipe = replace(recipe, solver=_choice(rng, ("exact", *solvers)))
+    changes = {
+        "scale": lambda: _power(rng, -12, 12),
+        "spread": lambda: _power(rng, 0, 8),
+        "offset": lambda: _power(rng, 2, 8),
+        "duplicates": lambda: True,
+        "constant": lambda: True,
+        "storage": lambda: _choice(rng, ("float32", "csr")),
+        "heavy": lambda: _power(rng, 3, 14),
+        "span": lambda: _power(rng, 1, 12),
+        "target_scale": lambda: _power(rng, -8, 8),
+        "target_offset": lambda: _power(rng, 0, 8),
+        "C": lambda: _power(rng, -10, 14),
+        "gamma": lambda: _power(rng, -9, 4),
+        "coef0": lambda: float(rng.normal()),
+        "max_iter": lambda: int(rng.integers(1, 10)),
+        "time_limit": lambda: 1e-3,
+    }
+    names = rng.choice(list(changes), size=int(rng.integers(1, 5)), replace=False)
+    return replace(recipe, **{name: changes[name]() for name in names})
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is wrong with a fit."""
+
+    kind: str
+    text: str
+    size: float = 1.0  # by how much a statement is wrong
+
+
+def judge(recipe):
+    """Fit and judge: findings, and what became of the fit in a word."""
+    started = time.monotonic()
+    X, y, weight = recipe.data()
+    try:
+        model = recipe.fit()
+    except ValueError as error:
+        return [], f"refused: {str(error)[:60]}"
+    seconds = time.monotonic() - started
+    found = []
+    if seconds > recipe.time_limit + 1.0:
+        found.append(Finding("budget", f"{seconds:.1f} s for time_limit={recipe.time_limit:g}"))
+    gaps = np.asarray(model.gaps_)
+    if np.isnan(gaps).any() or np.isnan(model.gap_):
+        found.append(Finding("nan", f"gaps_ {gaps}"))
+    if (gaps < 0).any():
+        found.append(Finding("negative", f"gaps_ {gaps}"))
+    if model.converged_ and not (gaps <= recipe.tol).all():
+        found.append(Finding("converged above tol", f"gaps_ {gaps}"))
+    if model.certificate_ != "full":
+        return found, f"certificate {model.certificate_!r}"
+    exact = exact_gaps(model, X, y, weight)
+    true = np.array([one.gap for one in exact])
+    told = f"{model.solver_}, gap_ {model.gap_:.3g}, true {true.max():.3g}"
+    if recipe.kernel in ("linear", "rbf", "laplacian") and (true < -1e-100).any():
+        found.append(Finding("oracle", f"{told}: weak duality is broken"))
+    if model.converged_ and not (true <= 1.1 * gaps + 1e-12).all():
+        found.append(Finding("gap_", told, (true - gaps).max()))
+    claimed = model.certify(X, y, sample_weight=weight)
+    if np.isnan(claimed):
+        found.append(Finding("certify nan", f"{told}, certify {claimed}"))
+    elif math.isfinite(claimed) and not true.max() <= 1.1 * claimed + 1e-12:
+        found.append(Finding("certify", f"{told}, certify {claimed:.3g}", true.max() - claimed))
+    if not model.converged_:
+        for one in exact:
+            if one.primal > one.zero * (1 + 1e-9):
+                found.append(
+                    Finding("worse than a constant", f"{told}: {one.primal:.6g} > {one.zero:.6g}")
+                )
+                break
+    if recipe.is_ordinary and not model.converged_:
+        found.append(Finding("false alarm", f"{told}, {seconds:.1f} s"))
+    return found, "converged" if model.converged_ else "not converged"
+
+
+def shrink(recipe, finding, seconds=20.0):
+    """The recipe with everything ordinary that a finding of this size does not need."""
+    until = time.monotonic() + seconds
+
+    def still(other):
+        try:
+            return any(f.kind == finding.kind and f.size >= 0.1 * finding.size for f in judge(other)[0])
+        except Exception:
+            return False
+
+    easy = Recipe()
+    for _ in range(2):
+        before = recipe
+        for field in fields(Recipe):
+            name = field.name
+            if name in ("seed", "estimator"):
+                continue
+            trials = [getattr(easy, name)]
+            value = getattr(recipe, name)
+            if name == "loss" and value is not None:
+                trials = [ESTIMATORS[recipe.estimator][0]]
+            if name in ("n", "d"):
+                trials = [v for v in (1, 2, 3, 4, 5, 8, 12, 20) if v < value]
+            if isinstance(value, float) and value not in (0.0, trials[0]):
+                trials.append(10.0 ** round(math.log10(abs(value))))
+            for trial in trials:
+                if time.monotonic() > until:
+                    return recipe
+                other = replace(recipe, **{name: trial})
+                if other != recipe and still(other):
+                    recipe = other
+                    break
+        if recipe == before:
+            break
+    return recipe
+
+
+def main(seconds=60.0, first=None, shrinking=10.0):
+    first = int(time.time()) % 10**6 * 1000 if first is None else first
+    until, seed, words, kinds = time.monotonic() + seconds, first, {}, {}
+    while time.monotonic() < until:
+        recipe = draw(seed)
+        seed += 1
+        try:
+            found, word = judge(recipe)
+        except Exception as error:
+            found, word = [Finding(type(error).__name__, str(error)[:200])], "error"
+        words[word] = words.get(word, 0) + 1
+        for finding in found:
+            small = shrink(recipe, finding, shrinking)
+            text = next((f.text for f in judge(small)[0] if f.kind == finding.kind), finding.text)
+            kinds.setdefault(finding.kind, []).append(small)
+            print(f"{finding.kind}: {text}\n    {small}\n    from {recipe}", flush=True)
+    print(f"seeds {first} to {seed - 1}: {dict(sorted(words.items(), key=lambda kv: -kv[1]))}")
+    print(f"findings: { {kind: len(some) for kind, some in kinds.items()} }")
+    return kinds
+
+
+if __name__ == "__main__":
+    arguments = sys.argv[1:]
+    found = main(
+        float(arguments[0]) if arguments else 60.0, int(arguments[1]) if arguments[1:] else None
+    )
+    sys.exit(1 if found else 0)
