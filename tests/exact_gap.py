@@ -94,7 +94,7 @@ def _map(function, values):
 KERNELS = {
     "rbf": lambda X, p: _map(lambda v: mpmath.exp(-mpf(p["gamma"]) * v), _squares(X)),
     "laplacian": lambda X, p: _map(lambda v: mpmath.exp(-mpf(p["gamma"]) * v), _absolute(X)),
-    "poly": lambda X, p: (mpf(p["gamma"]) * _products(X) + mpf(p["coef0"])) ** int(p["degree"]),
+    "poly": lambda X, p: (_products(X) * mpf(p["gamma"]) + mpf(p["coef0"])) ** int(p["degree"]),
     "sigmoid": lambda X, p: _map(
         lambda v: mpmath.tanh(mpf(p["gamma"]) * v + mpf(p["coef0"])), _products(X)
     ),
@@ -151,7 +151,8 @@ def _xlogx(p):
 
 
 def loss_of(name, **parameters):
-    return LOSSES[name](**{key: mpf(value) for key, value in parameters.items()})
+    """A loss whose parameters are arrays of one mpf: numpy multiplies these quickly."""
+    return LOSSES[name](**{key: exact([value]) for key, value in parameters.items()})
 
 
 # --- points of the dual --------------------------------------------------------------------
@@ -207,15 +208,15 @@ class Dual:
             if step == 0:  # no room at all
                 return
             self.beta[i] += step
-            self.f = self.f + step * (self.gram.column(i) + self.offset)
+            self.f = self.f + (self.gram.column(i) + self.offset) * step
             amount += step
 
     def prices(self, rows, step):
         """Change of D by a step of one of these variables."""
         beta = self.beta[rows]
         return (
-            step * self.f[rows]
-            + step**2 * self.diagonal[rows] / 2
+            self.f[rows] * step
+            + self.diagonal[rows] * (step**2 / 2)
             + self.h(rows, beta + step)
             - self.h(rows, beta)
         )
@@ -247,6 +248,8 @@ class Output:
 
 def exact_gaps(model, X, y=None, sample_weight=None):
     """A certificate for each problem of a fitted model, from its training data."""
+    if not (np.isfinite(dense(model.dual_coef_)).all() and np.isfinite(model.intercept_).all()):
+        raise ValueError("the model has coefficients that are not finite")
     if isinstance(model, NuSVR):
         return [_tube(model, output) for output in _single(model, X, y, sample_weight)]
     if isinstance(model, (NuSVC, HardMarginSVC)):
@@ -372,7 +375,8 @@ def _zero_model(output, loss, intercept):
     """What a constant pays: the best one where the intercept is free, else zero."""
     b = 0.0
     if intercept == "free":
-        plain = {key: float(getattr(loss, key)) for key in ("epsilon", "theta", "upsilon")}
+        numbers = {key: getattr(loss, key) for key in ("epsilon", "theta", "upsilon")}
+        plain = {key: float(np.ravel(value)[0]) for key, value in numbers.items()}
         rough = oracle.LOSSES[_name(loss)](**plain)
         b = best_intercept(rough, output.y, output.C, np.zeros(len(output.y)))
     constant = exact(np.full(len(output.y), b))

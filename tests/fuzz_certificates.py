@@ -9,9 +9,11 @@ is told as the recipe that is left when everything that does not matter has its 
 from __future__ import annotations
 
 import math
+import multiprocessing
 import sys
 import time
 import warnings
+from collections import Counter
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -21,9 +23,11 @@ import margrave
 from margrave.kernels import KERNELS
 from margrave.solvers import HULL_SOLVERS, SOLVERS
 from tests.exact_gap import KERNELS as EXACT_KERNELS
-from tests.exact_gap import exact_gaps
+from tests.exact_gap import dense, exact_gaps
 
 SECONDS = 5.0  # of a fit
+HANGS = 60.0  # seconds after which a fit and its judgement count as endless
+SHOWN = 3  # findings of a kind that are told in full
 
 # estimator -> the losses (or None) that it has
 ESTIMATORS = {
@@ -272,6 +276,10 @@ def judge(recipe):
         found.append(Finding("converged above tol", f"gaps_ {gaps}"))
     if model.certificate_ != "full":
         return found, f"certificate {model.certificate_!r}"
+    numbers = [dense(model.dual_coef_).ravel(), np.ravel(model.intercept_)]
+    if not np.isfinite(np.concatenate(numbers)).all():
+        found.append(Finding("not finite", f"{model.solver_}, gap_ {model.gap_:.3g}"))
+        return found, "not finite"
     exact = exact_gaps(model, X, y, weight)
     true = np.array([one.gap for one in exact])
     told = f"{model.solver_}, gap_ {model.gap_:.3g}, true {true.max():.3g}"
@@ -296,15 +304,17 @@ def judge(recipe):
     return found, "converged" if model.converged_ else "not converged"
 
 
-def shrink(recipe, finding, seconds=20.0):
+def shrink(recipe, finding, beat, seconds=10.0):
     """The recipe with everything ordinary that a finding of this size does not need."""
     until = time.monotonic() + seconds
 
     def still(other):
+        beat.value = time.time()
         try:
-            return any(f.kind == finding.kind and f.size >= 0.1 * finding.size for f in judge(other)[0])
+            found = judge(other)[0]
         except Exception:
             return False
+        return any(f.kind == finding.kind and f.size >= 0.1 * finding.size for f in found)
 
     easy = Recipe()
     for _ in range(2):
@@ -333,25 +343,59 @@ def shrink(recipe, finding, seconds=20.0):
     return recipe
 
 
-def main(seconds=60.0, first=None, shrinking=10.0):
-    first = int(time.time()) % 10**6 * 1000 if first is None else first
-    until, seed, words, kinds = time.monotonic() + seconds, first, {}, {}
-    while time.monotonic() < until:
-        recipe = draw(seed)
-        seed += 1
+def search(first, until, seed, beat, count):
+    """Judge one recipe after another and print what is found; in a process of its own."""
+    warnings.simplefilter("ignore")
+    np.seterr(all="ignore")
+    words, known = Counter(), Counter()
+    while time.time() < until:
+        recipe = draw(seed.value)
+        beat.value = time.time()
         try:
             found, word = judge(recipe)
-        except Exception as error:
-            found, word = [Finding(type(error).__name__, str(error)[:200])], "error"
-        words[word] = words.get(word, 0) + 1
+        except Exception as error:  # none of the library's business to raise
+            found, word = [Finding(type(error).__name__, str(error)[:200])], "raised"
+        words[word.partition(":")[0]] += 1
         for finding in found:
-            small = shrink(recipe, finding, shrinking)
-            text = next((f.text for f in judge(small)[0] if f.kind == finding.kind), finding.text)
-            kinds.setdefault(finding.kind, []).append(small)
-            print(f"{finding.kind}: {text}\n    {small}\n    from {recipe}", flush=True)
-    print(f"seeds {first} to {seed - 1}: {dict(sorted(words.items(), key=lambda kv: -kv[1]))}")
-    print(f"findings: { {kind: len(some) for kind, some in kinds.items()} }")
-    return kinds
+            count.value += 1
+            key = finding.kind, recipe.estimator, recipe.loss, recipe.solver
+            known[key] += 1
+            if known[key] <= SHOWN:
+                show(recipe, finding, beat)
+        seed.value += 1
+    print(f"seeds {first} to {seed.value - 1}: {dict(words.most_common())}")
+    for key, times in sorted(known.items(), key=str):
+        print(f"    {times:4d} {', '.join(map(str, key))}")
+
+
+def show(recipe, finding, beat):
+    """Print what reproduces a finding."""
+    small = shrink(recipe, finding, beat)
+    text = next((f.text for f in judge(small)[0] if f.kind == finding.kind), finding.text)
+    print(f"{finding.kind}: {text}\n    judge({small})\n    # was draw({recipe.seed})", flush=True)
+
+
+def main(seconds=60.0, first=None):
+    """Search for some seconds; returns the number of findings. A fit that hangs is one."""
+    context = multiprocessing.get_context("spawn")
+    first = int(time.time()) if first is None else first
+    until = time.time() + seconds
+    seed, beat, count = context.Value("q", first), context.Value("d", 0.0), context.Value("q", 0)
+    print("from tests.fuzz_certificates import Recipe, draw, judge", flush=True)
+    while time.time() < until:
+        beat.value = time.time()
+        worker = context.Process(target=search, args=(first, until, seed, beat, count))
+        worker.start()
+        while worker.is_alive() and time.time() < beat.value + HANGS:
+            worker.join(1.0)
+        if worker.exitcode != 0:
+            worker.kill()
+            worker.join()
+            what = "hangs" if worker.exitcode == -9 else f"ends with {worker.exitcode}"
+            print(f"the process {what}\n    judge(draw({seed.value}))", flush=True)
+            count.value += 1
+            seed.value += 1
+    return count.value
 
 
 if __name__ == "__main__":
@@ -359,4 +403,5 @@ if __name__ == "__main__":
     found = main(
         float(arguments[0]) if arguments else 60.0, int(arguments[1]) if arguments[1:] else None
     )
+    print(f"{found} findings" if found else "nothing found")
     sys.exit(1 if found else 0)
