@@ -257,7 +257,9 @@ def exact_gaps(model, X, y=None, sample_weight=None):
         rhos = np.ravel(model.rho_)
         return [_hull(output, rho) for output, rho in zip(outputs, rhos, strict=True)]
     if isinstance(model, OneClassSVM):
-        return [_one_class(model, o) for o in _single(model, X, np.ones(len(dense(X))), sample_weight)]
+        return [
+            _one_class(model, o) for o in _single(model, X, np.ones(len(dense(X))), sample_weight)
+        ]
     if isinstance(model, SVR):
         loss = loss_of(model.loss, epsilon=model.epsilon)
         return [_plain(o, loss, model.intercept) for o in _single(model, X, y, sample_weight)]

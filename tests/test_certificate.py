@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import faulthandler
 import warnings
+from itertools import product
 
 import numpy as np
 import pytest
@@ -78,10 +79,9 @@ def test_drawn_problems_are_of_all_kinds():
 def test_ordinary_gaps_are_exact(seed, rng):
     """Where nothing cancels the gap is right to many digits, so that no bound is padded."""
     recipe = Recipe(seed=seed, kernel=("linear", "rbf")[seed % 2], tol=1e-3, n=30, apart=0.3)
-    X, y, _ = recipe.data()
     model = recipe.fit()
     assert model.converged_
-    (found,) = assert_honest(model, X, y)
+    (found,) = assert_honest(model, *recipe.data())
     assert found.gap == pytest.approx(model.gap_, rel=1e-6, abs=1e-13)
 
 
@@ -144,17 +144,15 @@ def test_large_mean(solver, offset, seed):
 # --- weights and kernels beyond double precision ---------------------------------------------
 
 
-@pytest.mark.parametrize("heavy", [1e11, 1e14])
-@pytest.mark.parametrize("solver", ["auto", "cd", "dip"])
-@pytest.mark.parametrize("seed", range(4))
-def test_one_heavy_row(heavy, solver, seed):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(20, 3))
-    y = X[:, 0] + 0.5 * rng.normal(size=20) > 0
-    weight = np.ones(20)
-    weight[0] = heavy
-    model = SVC(kernel="linear", solver=solver, time_limit=5)
-    assert_honest(quietly(model, X, y, weight), X, y, weight)
+@pytest.mark.parametrize("heavy", [1e11, 1e12, 1e13, 1e14])
+@pytest.mark.parametrize("solver", ["auto", "exact", "newton", "cd", "dip"])
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_one_heavy_row(heavy, solver, loss):
+    for seed, n, apart in product(range(4), (5, 10), (1.0, 3.0)):
+        recipe = Recipe(
+            seed, "SVC", loss, n=n, apart=apart, heavy=heavy, solver=solver, time_limit=2.0
+        )
+        assert_honest(recipe.fit(), *recipe.data())
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -169,15 +167,15 @@ def test_laplacian_that_is_nearly_constant(seed):
         assert_honest(quietly(model, X, target, weight), X, target, weight)
 
 
+@pytest.mark.parametrize("intercept", cases.INTERCEPTS)
 @pytest.mark.parametrize("seed", range(16))
-def test_cubic_kernel_below_zero(seed):
-    """(x'z - 1)^3 is not positive semidefinite."""
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(5, 3))
-    y = X[:, 0] + 0.5 * rng.normal(size=5)
-    for model, target in ((SVC(), np.arange(5) % 2), (SVR(), y)):
-        model.set_params(kernel="poly", degree=3, coef0=-1.0, gamma=1.0, tol=1e-7, time_limit=5)
-        assert_honest(quietly(model, X, target), X, target)
+def test_cubic_kernel_below_zero(seed, intercept):
+    """(10 x'z / 3 - 1)^3: large values of both signs, and a price that multiplies their rounding."""
+    recipe = Recipe(
+        *(seed, "SVC", "hinge", "poly", intercept),
+        **{"tol": 1e-6, "n": 5, "apart": 3.0, "C": 1e6, "gamma": 10.0, "coef0": -1.0},
+    )
+    assert_honest(recipe.fit(), *recipe.data())
 
 
 def test_scores_beyond_double_precision_are_no_secret():
@@ -206,13 +204,13 @@ def primal(model, X, y):
     return model.dual_coef_[0] @ f[model.support_] / 2 + model.C * loss.sum()
 
 
-@pytest.mark.parametrize("budget", [{"max_iter": 1}, {"max_iter": 3}, {"time_limit": 0.02}])
-def test_stopped_is_no_worse_than_a_constant(budget):
-    """One class is rare and mixed with the other, C is large, and the kernel is narrow."""
+@pytest.mark.parametrize("gamma", [0.5, 5.0])
+@pytest.mark.parametrize("budget", [{"max_iter": 1}, {"max_iter": 5}, {"time_limit": 0.02}])
+def test_stopped_is_no_worse_than_a_constant(budget, gamma):
+    """One class is rare and lies among the other, and C is large."""
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(3000, 4))
-    y = rng.random(3000) < np.where(X[:, 0] > 1, 0.4, 0.04)
-    model = quietly(SVC(C=1000, gamma=5, solver="exact", **budget), X, y)
+    X, y = rng.normal(size=(3000, 3)), rng.random(3000) < 0.1
+    model = quietly(SVC(C=1000, gamma=gamma, solver="exact", **budget), X, y)
     constant = 2 * model.C * min(y.sum(), (~y).sum())
     assert not model.converged_
     assert primal(model, X, y) <= constant * (1 + 1e-6)

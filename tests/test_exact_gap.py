@@ -7,6 +7,8 @@ Both with 60 digits and without a thought of how a gap is computed.
 
 from __future__ import annotations
 
+import warnings
+from fractions import Fraction
 from itertools import product
 
 import mpmath
@@ -56,6 +58,44 @@ def test_golden(record, tol):
     suboptimal = (found.primal - record.objective) / found.primal
     assert suboptimal - 1e-12 <= found.gap <= 1.001 * tol
     assert record.objective <= found.zero * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("power", [1, 2])
+@pytest.mark.parametrize("seed", range(6))
+def test_fractions(power, seed):
+    """Numbers of 40 orders of magnitude, against rational arithmetic written from the formulas."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(8, 3)) * 10.0 ** rng.uniform(-8, 8, size=3) + 1e6
+    y, weight = np.where(np.arange(8) % 2, 1.0, -1.0), 10.0 ** rng.uniform(-12, 12, size=8)
+    loss = {1: "hinge", 2: "squared_hinge"}[power]
+    model = SVC(10.0, kernel="linear", loss=loss, intercept=None, time_limit=1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(X, y, sample_weight=weight)
+    rows = [[Fraction(v) for v in row] for row in X]
+    w, C = [Fraction(v) for v in model.coef_[0]], [Fraction(v) for v in 10.0 * weight]
+    alpha = np.zeros(8)
+    alpha[model.support_] = model.dual_coef_[0]
+    alpha = [max(Fraction(0), Fraction(v)) for v in y * alpha]
+    if power == 1:
+        alpha = [min(a, c) for a, c in zip(alpha, C, strict=True)]
+    signs = [int(v) for v in y]
+
+    def dot(a, b):
+        return sum(u * v for u, v in zip(a, b, strict=True))
+
+    paid = [
+        c * max(Fraction(0), 1 - s * dot(row, w)) ** power
+        for c, s, row in zip(C, signs, rows, strict=True)
+    ]
+    v = [
+        sum(s * a * row[j] for s, a, row in zip(signs, alpha, rows, strict=True)) for j in range(3)
+    ]
+    h = [-a + (a * a / (4 * c) if power == 2 else 0) for a, c in zip(alpha, C, strict=True)]
+    P, D = dot(w, w) / 2 + sum(paid), dot(v, v) / 2 + sum(h)
+    (found,) = exact_gaps(model, X, y, weight)
+    assert found.primal == float(P) and found.dual == float(D)
+    assert found.gap == float((P + D) / max(abs(P), abs(D)))
 
 
 # --- optima by enumeration -----------------------------------------------------------------
@@ -276,9 +316,7 @@ def test_softmax(kernel, intercept, rng):
 
 @each_kernel
 def test_one_class(kernel, rng):
-    model = OneClassSVM(0.4, kernel=kernel[0], **kernel[1], tol=1e-10).fit(
-        X, sample_weight=WEIGHTS
-    )
+    model = OneClassSVM(0.4, kernel=kernel[0], **kernel[1], tol=1e-10).fit(X, sample_weight=WEIGHTS)
     K, total = matrix(X, *kernel), float(0.4 * WEIGHTS.sum())
     optimum = quadratic_optimum(K, np.ones(3), WEIGHTS, oracle.LOSSES["one_class"](), "free", total)
     check(model, float(optimum), rng, (X, None, WEIGHTS))
