@@ -363,7 +363,8 @@ def _plain(output, loss, intercept):
     y, C, b = exact(output.y), exact(output.C), mpf(float(output.b))
     penalty = b**2 if intercept == "regularized" else 0
     norm, f = _model(output)
-    primal = (norm + penalty) / 2 + loss.value(y, C, f).sum()
+    norm = norm + penalty
+    primal = norm / 2 + loss.value(y, C, f).sum()
     offset = 1 if intercept == "regularized" else 0
     dual = Dual(output.gram, lambda i, beta: loss.h(y[i], C[i], beta), *loss.box(y, C), offset)
     dual.start(exact(output.beta))
@@ -450,7 +451,7 @@ def _joint(model, X, y, sample_weight):
     """All classes in one problem: beta_i = C_i (e_y - p_i) with p_i in the simplex."""
     weight = _weights(X, sample_weight)
     rows = np.flatnonzero(weight)
-    k, n = len(model.classes_), len(rows)
+    n = len(rows)
     labels = np.searchsorted(model.classes_, np.asarray(y)[rows])
     own = (np.arange(n), labels)
     C = exact(model.C * weight[rows])
@@ -462,6 +463,7 @@ def _joint(model, X, y, sample_weight):
     scores = gram.times(beta) if w is None else gram.X.dot(exact(w).T)
     norm = (beta * scores).sum() if w is None else (exact(w) ** 2).sum()
     regularized = model.intercept == "regularized"
+    norm = norm + (b.dot(b) if regularized else 0)
     f = scores + b
     if model.multi_class == "softmax":
         top = f.max(axis=1)
@@ -471,7 +473,7 @@ def _joint(model, X, y, sample_weight):
         ahead = f + mpf(1)
         ahead[own] -= 1
         paid = ahead.max(axis=1) - f[own]
-    primal = (norm + (b.dot(b) if regularized else 0)) / 2 + C.dot(paid)
+    primal = norm / 2 + C.dot(paid)
 
     # the nearest point of the simplices; then the sums of the columns
     shares = -beta / C[:, None]

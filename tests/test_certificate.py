@@ -170,7 +170,7 @@ def test_laplacian_that_is_nearly_constant(seed):
 @pytest.mark.parametrize("intercept", cases.INTERCEPTS)
 @pytest.mark.parametrize("seed", range(16))
 def test_cubic_kernel_below_zero(seed, intercept):
-    """(10 x'z / 3 - 1)^3: large values of both signs, and a price that multiplies their rounding."""
+    """(10 x'z / 3 - 1)^3: large values of both signs, and a price that makes rounding dear."""
     recipe = Recipe(
         *(seed, "SVC", "hinge", "poly", intercept),
         **{"tol": 1e-6, "n": 5, "apart": 3.0, "C": 1e6, "gamma": 10.0, "coef0": -1.0},
