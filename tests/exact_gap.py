@@ -194,11 +194,10 @@ class Dual:
         self.beta = np.minimum(np.maximum(beta, self.low), self.high)
         self.f = self.gram.times(self.beta) + self.offset * self.beta.sum()
 
-    def move(self, amount, rows, low=None):
-        """Take `amount` (or, if negative, put it) from variables of `rows` where it costs least."""
-        low = self.low if low is None else low
+    def move(self, amount, rows):
+        """Take `amount` from the variables of `rows`, where it costs least; add it, if negative."""
         while amount != 0:
-            room = self.beta - low if amount > 0 else self.high - self.beta
+            room = self.beta - self.low if amount > 0 else self.high - self.beta
             enough = np.array([i for i in rows if room[i] >= abs(amount)], dtype=np.intp)
             if len(enough):
                 i, step = enough[self.prices(enough, -amount).argmin()], -amount
@@ -235,9 +234,8 @@ def sum_to(dual, total):
 
 @dataclass
 class Output:
-    """What a model stores for one problem: rows that take part, and numbers for them."""
+    """One problem of a fit, and what the model stores for it."""
 
-    rows: object
     y: object  # targets
     C: object  # doubles
     beta: object  # stored dual coefficients
@@ -257,9 +255,8 @@ def exact_gaps(model, X, y=None, sample_weight=None):
         rhos = np.ravel(model.rho_)
         return [_hull(output, rho) for output, rho in zip(outputs, rhos, strict=True)]
     if isinstance(model, OneClassSVM):
-        return [
-            _one_class(model, o) for o in _single(model, X, np.ones(len(dense(X))), sample_weight)
-        ]
+        ones = np.ones(X.shape[0])
+        return [_one_class(model, output) for output in _single(model, X, ones, sample_weight)]
     if isinstance(model, SVR):
         loss = loss_of(model.loss, epsilon=model.epsilon)
         return [_plain(o, loss, model.intercept) for o in _single(model, X, y, sample_weight)]
@@ -318,11 +315,9 @@ def _single(model, X, y, sample_weight):
     rows = np.flatnonzero(weight)
     w = _coef(model)
     beta = _spread(model, len(weight))[0, rows]
-    gram = _gram(model, X if model.kernel == "precomputed" else X[rows])
-    gram = gram.restrict(rows) if model.kernel == "precomputed" else gram
-    C = _prices(model, weight[rows])
-    b = float(model.intercept_[0])
-    yield Output(rows, np.asarray(y, float)[rows], C, beta, None if w is None else w[0], b, gram)
+    gram = _gram(model, X).restrict(rows)
+    C, b = _prices(model, weight[rows]), float(model.intercept_[0])
+    yield Output(np.asarray(y, float)[rows], C, beta, None if w is None else w[0], b, gram)
 
 
 def _pairs_or_rest(model, X, y, sample_weight, scheme):
@@ -343,10 +338,8 @@ def _pairs_or_rest(model, X, y, sample_weight, scheme):
     for p, (members, positive, beta) in enumerate(problems):
         rows = np.flatnonzero(members)
         C, signs = _prices(model, weight[rows]), np.where(positive, 1.0, -1.0)[rows]
-        own = gram if len(rows) == len(y) else gram.restrict(rows)
-        yield Output(
-            rows, signs, C, beta[rows], None if w is None else w[p], model.intercept_[p], own
-        )
+        weights, b = None if w is None else w[p], float(model.intercept_[p])
+        yield Output(signs, C, beta[rows], weights, b, gram.restrict(rows))
 
 
 def _model(output):
@@ -354,13 +347,13 @@ def _model(output):
     if output.w is None:
         beta = exact(output.beta)
         f = output.gram.times(beta)
-        return beta.dot(f), f + mpf(float(output.b))
+        return beta.dot(f), f + mpf(output.b)
     w = exact(output.w)
-    return w.dot(w), output.gram.X.dot(w) + mpf(float(output.b))
+    return w.dot(w), output.gram.X.dot(w) + mpf(output.b)
 
 
 def _plain(output, loss, intercept):
-    y, C, b = exact(output.y), exact(output.C), mpf(float(output.b))
+    y, C, b = exact(output.y), exact(output.C), mpf(output.b)
     penalty = b**2 if intercept == "regularized" else 0
     norm, f = _model(output)
     norm = norm + penalty
@@ -395,7 +388,7 @@ def _one_class(model, output):
     loss, C = loss_of("one_class"), exact(output.C)
     total = float(model.nu * output.C.sum())
     norm, f = _model(output)
-    primal = norm / 2 + mpf(total) * mpf(float(output.b)) + loss.value(C * 0 + 1, C, f).sum()
+    primal = norm / 2 + mpf(total) * mpf(output.b) + loss.value(C * 0 + 1, C, f).sum()
     dual = Dual(output.gram, lambda i, beta: loss.h(C[i], C[i], beta), *loss.box(C * 0 + 1, C))
     dual.start(exact(output.beta))
     sum_to(dual, mpf(total))
@@ -440,9 +433,9 @@ def _tube(model, output):
     plus, minus = ([i for i in n if sign * output.beta[i] > 0] for sign in (1, -1))
     sums = [abs(dual.beta[side].sum()) if side else mpf(0) for side in (plus, minus)]
     least = min(*sums, half)
-    nothing = 0 * C
-    dual.move(sums[0] - least, plus, low=nothing)
-    dual.high = nothing
+    dual.low, dual.high = 0 * C, C
+    dual.move(sums[0] - least, plus)
+    dual.low, dual.high = -C, 0 * C
     dual.move(least - sums[1], minus)
     return certificate(primal, dual.value(), norm)
 
@@ -455,8 +448,7 @@ def _joint(model, X, y, sample_weight):
     labels = np.searchsorted(model.classes_, np.asarray(y)[rows])
     own = (np.arange(n), labels)
     C = exact(model.C * weight[rows])
-    gram = _gram(model, X)
-    gram = gram.restrict(rows) if n < len(weight) else gram
+    gram = _gram(model, X).restrict(rows)
     beta = exact(_spread(model, len(weight))[:, rows].T)
     b = exact(model.intercept_)
     w = _coef(model)
