@@ -160,7 +160,7 @@ def loss_of(name, **parameters):
 
 @dataclass
 class Certificate:
-    """Both values, the gap, and what the zero model with its best intercept pays."""
+    """Both values, the gap, and what a model that is constant pays, where that is known."""
 
     primal: float
     dual: float
@@ -437,11 +437,15 @@ def _tube(model, output):
     dual.move(sums[0] - least, plus)
     dual.low, dual.high = -C, 0 * C
     dual.move(least - sums[1], minus)
-    return certificate(primal, dual.value(), norm)
+    zero = _zero_model(output, loss_of("epsilon_insensitive", epsilon=0.0), "free")
+    return certificate(primal, dual.value(), norm, 0, zero)
 
 
 def _joint(model, X, y, sample_weight):
-    """All classes in one problem: beta_i = C_i (e_y - p_i) with p_i in the simplex."""
+    """All classes in one problem: beta_i = C_i (e_y - p_i) with p_i in the simplex.
+
+    The constant model is that without intercepts.
+    """
     weight = _weights(X, sample_weight)
     rows = np.flatnonzero(weight)
     n = len(rows)
@@ -489,7 +493,8 @@ def _joint(model, X, y, sample_weight):
     if model.intercept == "free":
         g = _balance(point, shares, g, C, gram, conjugate)
     quadratic = (point * g).sum() + ((point.sum(axis=0) ** 2).sum() if regularized else 0)
-    return certificate(primal, quadratic / 2 + sum(map(conjugate, range(n))), norm)
+    zero = C.sum() * (mpmath.log(len(b)) if model.multi_class == "softmax" else 1)
+    return certificate(primal, quadratic / 2 + sum(map(conjugate, range(n))), norm, 0, zero)
 
 
 def _balance(point, shares, g, C, gram, conjugate):

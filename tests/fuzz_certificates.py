@@ -22,7 +22,6 @@ from scipy import sparse
 import margrave
 from margrave.kernels import KERNELS
 from margrave.solvers import HULL_SOLVERS, SOLVERS
-from tests.exact_gap import KERNELS as EXACT_KERNELS
 from tests.exact_gap import dense, exact_gaps
 
 SECONDS = 5.0  # of a fit
@@ -201,32 +200,53 @@ def draw(seed):
     """A recipe; every third is an ordinary problem."""
     rng = np.random.default_rng([20260501, seed])
     estimator = _choice(rng, ("SVC", "SVC", "SVR", *ESTIMATORS))
-    kernels = tuple(sorted(set(KERNELS) & {"linear", *EXACT_KERNELS}))
     recipe = Recipe(
         seed=seed,
         estimator=estimator,
         loss=_choice(rng, ESTIMATORS[estimator]),
-        kernel="linear" if rng.random() < 0.5 else _choice(rng, kernels),
-        intercept=_choice(rng, INTERCEPTS),
-        multi_class=_choice(rng, MULTI_CLASS.get(estimator, (None,))),
+        kernel="linear" if rng.random() < 0.5 else _choice(rng, sorted(KERNELS)),
         tol=_choice(rng, (1e-3, 1e-3, 1e-5, 1e-8, 1e-10)),
-        n=int(_choice(rng, (*range(2, 12), 20, 30, 40, 60))),
-        d=int(_choice(rng, (1, 2, 3, 5, 10, 40))),
+        n=_choice(rng, (*range(2, 12), 20, 30, 40, 60)),
+        d=_choice(rng, (1, 2, 3, 5, 10, 40)),
         apart=_choice(rng, (0.0, 0.3, 1.0, 3.0, 10.0)),
-        C=_power(rng, -2, 2),
-        epsilon=_choice(rng, (0.1, 0.1, 1.0, 1e-3)),
-        nu=float(rng.uniform(0.05, 0.9)),
-        gamma=_power(rng, -2, 1),
-        degree=int(rng.integers(1, 4)),
     )
-    if rng.random() < 0.3 and recipe.n >= 6:
-        recipe = replace(recipe, classes=int(rng.integers(2, 4)))
+    numbers = _numbers(rng, recipe)
+    recipe = replace(recipe, **{name: draw_one() for name, draw_one in numbers.items()})
     if rng.random() < 1 / 3:
         return replace(recipe, solver=_choice(rng, ("auto", "exact")), tol=max(recipe.tol, 1e-8))
-    solvers = HULL_SOLVERS if estimator in HULLS else SOLVERS
     if rng.random() < 0.6:
+        solvers = HULL_SOLVERS if estimator in HULLS else SOLVERS
         recipe = replace(recipe, solver=_choice(rng, ("exact", *solvers)))
-    changes = {
+    extremes = _extremes(rng, recipe)
+    names = rng.choice(sorted(extremes), size=int(rng.integers(1, 5)), replace=False)
+    return replace(recipe, **{name: extremes[name]() for name in names})
+
+
+def _numbers(rng, recipe):
+    """What the machine reads, with ordinary values."""
+    numbers = {}
+    if recipe.estimator in MULTI_CLASS:
+        numbers["multi_class"] = lambda: _choice(rng, MULTI_CLASS[recipe.estimator])
+    if recipe.estimator not in (*REGRESSORS, "OneClassSVM") and recipe.n >= 6:
+        numbers["classes"] = lambda: _choice(rng, (2, 2, 3))
+    if recipe.estimator not in (*HULLS, "OneClassSVM"):
+        numbers["intercept"] = lambda: _choice(rng, INTERCEPTS)
+    if recipe.estimator not in ("OneClassSVM", "NuSVC", "HardMarginSVC"):
+        numbers["C"] = lambda: _power(rng, -2, 2)
+    if recipe.estimator in ("NuSVC", "NuSVR", "OneClassSVM"):
+        numbers["nu"] = lambda: float(rng.uniform(0.05, 0.9))
+    if recipe.estimator == "SVR":
+        numbers["epsilon"] = lambda: _choice(rng, (0.1, 0.1, 1.0, 1e-3))
+    if recipe.kernel != "linear":
+        numbers["gamma"] = lambda: _power(rng, -2, 1)
+    if recipe.kernel == "poly":
+        numbers["degree"] = lambda: int(rng.integers(1, 4))
+    return numbers
+
+
+def _extremes(rng, recipe):
+    """What can be badly scaled, or stop a fit."""
+    extremes = {
         "scale": lambda: _power(rng, -12, 12),
         "spread": lambda: _power(rng, 0, 8),
         "offset": lambda: _power(rng, 2, 8),
@@ -235,16 +255,20 @@ def draw(seed):
         "storage": lambda: _choice(rng, ("float32", "csr")),
         "heavy": lambda: _power(rng, 3, 14),
         "span": lambda: _power(rng, 1, 12),
-        "target_scale": lambda: _power(rng, -8, 8),
-        "target_offset": lambda: _power(rng, 0, 8),
-        "C": lambda: _power(rng, -10, 14),
-        "gamma": lambda: _power(rng, -9, 4),
-        "coef0": lambda: float(rng.normal()),
         "max_iter": lambda: int(rng.integers(1, 10)),
         "time_limit": lambda: 1e-3,
     }
-    names = rng.choice(list(changes), size=int(rng.integers(1, 5)), replace=False)
-    return replace(recipe, **{name: changes[name]() for name in names})
+    numbers = _numbers(rng, recipe)
+    if recipe.estimator in REGRESSORS:
+        extremes["target_scale"] = lambda: _power(rng, -8, 8)
+        extremes["target_offset"] = lambda: _power(rng, 0, 8)
+    if "C" in numbers:
+        extremes["C"] = lambda: _power(rng, -10, 14)
+    if "gamma" in numbers:
+        extremes["gamma"] = lambda: _power(rng, -9, 4)
+    if recipe.kernel in ("poly", "sigmoid"):
+        extremes["coef0"] = lambda: float(rng.normal())
+    return extremes
 
 
 @dataclass(frozen=True)
