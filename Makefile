@@ -9,7 +9,7 @@ WORKERS ?= 2
 help:
 	@echo "make demo   set up and train on 100,000 generated rows; table and pictures"
 	@echo "make test   set up and run the tests"
-	@echo "make fuzz   feed broken files to everything that reads files, for three minutes"
+	@echo "make fuzz   break files for everything that reads them, and certificates: four minutes"
 	@echo "make bench  measure against scikit-learn and scikit-learn-intelex (needs MARGRAVE_DATA)"
 	@echo "make papers measure the tables of the papers (needs MARGRAVE_DATA)"
 	@echo "make lint   ruff, mypy and the import contract"
@@ -36,6 +36,7 @@ test: $(VENV)/installed-test
 
 fuzz: $(VENV)/installed-test
 	$(BIN)/python -m tests.fuzz
+	$(BIN)/python -m tests.fuzz_certificates
 
 bench: $(VENV)/installed-bench
 	$(BIN)/python -m benchmarks.run

@@ -1,0 +1,236 @@
+"""No certificate is false: random problems and known traps, judged with 600 bits.
+
+    true gap <= 1.1 gap_ + 1e-12, or not converged_;    true gap <= 1.1 certify + 1e-12, if finite
+
+`fuzz_certificates.py` draws the problems and says what is wrong with a fit; `make fuzz` goes on
+where the tests end.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import warnings
+from itertools import product
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_blobs
+
+import margrave
+from margrave import SVC, SVR
+from margrave.kernels import KERNELS
+from margrave.losses import LOSSES
+from margrave.solvers import SOLVERS
+from tests import cases, oracle
+from tests.exact_gap import exact_gaps
+from tests.fuzz_certificates import Recipe, draw, judge
+
+SEEDS = 360
+BLOCK = 20
+
+
+@pytest.fixture(autouse=True)
+def no_test_hangs():
+    faulthandler.dump_traceback_later(120, exit=True)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+
+
+def assert_honest(model, X, y, sample_weight=None):
+    """What the model claims of itself holds."""
+    exact = exact_gaps(model, X, y, sample_weight)
+    true = np.array([one.gap for one in exact])
+    assert not model.converged_ or (true <= 1.1 * model.gaps_ + 1e-12).all(), (model.gaps_, true)
+    claimed = model.certify(X, y, sample_weight)
+    assert not np.isfinite(claimed) or true.max() <= 1.1 * claimed + 1e-12, (claimed, true)
+    assert (model.gaps_ >= 0).all() and not np.isnan(claimed)
+    return exact
+
+
+def quietly(model, *data):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return model.fit(*data)
+
+
+# --- random problems -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", range(SEEDS // BLOCK))
+def test_random_problems(block):
+    found = []
+    for seed in range(block * BLOCK, (block + 1) * BLOCK):
+        recipe = draw(seed)
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            found += [f"{f.kind}: {f.text}\n    {recipe}" for f in judge(recipe)[0]]
+    assert not found, "\n".join(found)
+
+
+def test_drawn_problems_are_of_all_kinds():
+    """A third is ordinary, and every estimator, kernel, loss and solver has its turn."""
+    recipes = [draw(seed) for seed in range(2000)]
+    ordinary = sum(recipe.is_ordinary for recipe in recipes) / len(recipes)
+    assert 0.2 < ordinary < 0.4
+    certified = {name for name in margrave.__all__ if hasattr(getattr(margrave, name), "certify")}
+    assert {recipe.estimator for recipe in recipes} == certified
+    assert {recipe.kernel for recipe in recipes} == set(KERNELS)
+    assert {recipe.solver for recipe in recipes} == {"auto", *SOLVERS}
+    own = {"logistic", "margin_distribution", "one_class", "hull"}  # of one machine each
+    assert {recipe.loss for recipe in recipes} - {None} == set(LOSSES) - own
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_ordinary_gaps_are_exact(seed, rng):
+    """Where nothing cancels the gap is right to many digits, so that no bound is padded."""
+    recipe = Recipe(seed=seed, kernel=("linear", "rbf")[seed % 2], tol=1e-3, n=30, apart=0.3)
+    model = recipe.fit()
+    assert model.converged_
+    (found,) = assert_honest(model, *recipe.data())
+    assert found.gap == pytest.approx(model.gap_, rel=1e-6, abs=1e-13)
+
+
+# --- values that drown in the rounding of others --------------------------------------------
+
+BLOBS = make_blobs(50, centers=2, random_state=0, cluster_std=0.6)
+
+
+@pytest.mark.parametrize("tol", [1e-3, 1e-9])
+def test_blobs_with_a_huge_price(tol):
+    """C = 1e10 in place of a hard margin: the optimum is a 1e-17th of what zero weights pay."""
+    X, y = 100 * BLOBS[0], BLOBS[1]
+    (found,) = assert_honest(quietly(SVC(kernel="linear", C=1e10, tol=tol), X, y), X, y)
+    assert found.primal < 1.0
+
+
+def test_targets_of_long_rows():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 3)) * 1e8
+    y = X @ [1, 2, 3] / 1e8
+    assert_honest(quietly(SVR(kernel="linear", tol=1e-8), X, y), X, y)
+
+
+LINEAR = [
+    (SVC, "hinge"),
+    (SVC, "squared_hinge"),
+    (SVR, "epsilon_insensitive"),
+    (SVR, "squared_epsilon_insensitive"),
+    (SVR, "huber"),
+]
+
+
+@pytest.mark.parametrize(("estimator", "loss"), LINEAR, ids=lambda v: getattr(v, "__name__", v))
+@pytest.mark.parametrize("intercept", cases.INTERCEPTS)
+@pytest.mark.parametrize("scale", [1e7, 1e9, 1e11])
+def test_long_rows(estimator, loss, intercept, scale):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(30, 3)) * scale
+    y = X @ [1, 2, 3] / scale + 0.1 * rng.normal(size=30)
+    y = y if estimator is SVR else y > 0
+    for tol in (1e-3, 1e-8):
+        model = estimator(kernel="linear", loss=loss, intercept=intercept, tol=tol)
+        assert_honest(quietly(model, X, y), X, y)
+
+
+# --- features with a large mean -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("solver", ["auto", "exact", "pbm"])
+@pytest.mark.parametrize("offset", [1e6, 3e6])
+@pytest.mark.parametrize("seed", range(8))
+def test_large_mean(solver, offset, seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(30, 40))
+    y = X[:, 0] + 0.5 * rng.normal(size=30) > 0
+    X = X + offset
+    assert_honest(quietly(SVC(kernel="linear", solver=solver), X, y), X, y)
+
+
+# --- weights and kernels beyond double precision ---------------------------------------------
+
+
+@pytest.mark.parametrize("heavy", [1e11, 1e12, 1e13, 1e14])
+@pytest.mark.parametrize("solver", ["auto", "exact", "newton", "cd", "dip"])
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_one_heavy_row(heavy, solver, loss):
+    for seed, n, apart in product(range(4), (5, 10), (1.0, 3.0)):
+        recipe = Recipe(
+            seed, "SVC", loss, n=n, apart=apart, heavy=heavy, solver=solver, time_limit=2.0
+        )
+        assert_honest(recipe.fit(), *recipe.data())
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_laplacian_that_is_nearly_constant(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(10, 3))
+    y = X[:, 0] + 0.5 * rng.normal(size=10)
+    weight = np.ones(10)
+    weight[0] = 1e14
+    for model, target in ((SVC(), y > 0), (SVR(), y)):
+        model.set_params(kernel="laplacian", gamma=8e-9, time_limit=5)
+        assert_honest(quietly(model, X, target, weight), X, target, weight)
+
+
+@pytest.mark.parametrize("intercept", cases.INTERCEPTS)
+@pytest.mark.parametrize("seed", range(16))
+def test_cubic_kernel_below_zero(seed, intercept):
+    """(10 x'z / 3 - 1)^3: large values of both signs, and a price that makes rounding dear."""
+    recipe = Recipe(
+        *(seed, "SVC", "hinge", "poly", intercept),
+        **{"tol": 1e-6, "n": 5, "apart": 3.0, "C": 1e6, "gamma": 10.0, "coef0": -1.0},
+    )
+    assert_honest(recipe.fit(), *recipe.data())
+
+
+def test_scores_beyond_double_precision_are_no_secret():
+    """A cubic kernel of rows of 1e300 overflows; whoever asks is told."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20, 3))
+    model = SVC(kernel="poly", degree=3).fit(X, X[:, 0] > 0)
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        try:
+            scores = model.decision_function(np.full((2, 3), 1e300))
+        except ValueError as error:
+            assert "1e" in str(error) or "large" in str(error) or "overflow" in str(error)
+            return
+    assert heard or np.isfinite(scores).all()
+
+
+# --- fits that are stopped -------------------------------------------------------------------
+
+
+def primal(model, X, y):
+    """P of a binary machine with the hinge, in double precision."""
+    K = oracle.rbf(X, X[model.support_], model.gamma)
+    f = K @ model.dual_coef_[0]
+    loss = np.maximum(0.0, 1.0 - np.where(y, 1.0, -1.0) * (f + model.intercept_[0]))
+    return model.dual_coef_[0] @ f[model.support_] / 2 + model.C * loss.sum()
+
+
+@pytest.mark.parametrize("gamma", [0.5, 5.0])
+@pytest.mark.parametrize("budget", [{"max_iter": 1}, {"max_iter": 5}, {"time_limit": 0.02}])
+def test_stopped_is_no_worse_than_a_constant(budget, gamma):
+    """One class is rare and lies among the other, and C is large."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(3000, 3)), rng.random(3000) < 0.1
+    model = quietly(SVC(C=1000, gamma=gamma, solver="exact", **budget), X, y)
+    constant = 2 * model.C * min(y.sum(), (~y).sum())
+    assert not model.converged_
+    assert primal(model, X, y) <= constant * (1 + 1e-6)
+    assert model.objective_ == pytest.approx(primal(model, X, y), rel=1e-4)
+
+
+@pytest.mark.parametrize("budget", [{"max_iter": 1}, {"max_iter": 5}, {"time_limit": 1e-3}])
+@pytest.mark.parametrize("solver", ["auto", "exact", "cd", "pbm", "dc", "dip", "cascade", "sodm"])
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+def test_budgets_make_no_false_claims(budget, solver, kernel):
+    found = []
+    for estimator, loss in LINEAR:
+        recipe = Recipe(
+            *(3, estimator.__name__, loss, kernel),
+            **{"solver": solver, "n": 60, "apart": 0.1, "C": 1e3, "tol": 1e-8, **budget},
+        )
+        found += [f"{f.kind}: {f.text}\n    {recipe}" for f in judge(recipe)[0]]
+    assert not found, "\n".join(found)
