@@ -480,6 +480,17 @@ def test_an_interrupted_fit_goes_on_with_warm_start():
     assert model.converged_ and model.n_iter_ < whole.n_iter_
 
 
+def test_nothing_does_not_replace_a_model():
+    def interrupt(A, B):
+        raise KeyboardInterrupt
+
+    model = SVC().fit(*OLD)
+    before = Before(model.set_params(kernel=interrupt))
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(*NEW)
+    assert before.is_there()
+
+
 UNFINISHED = [SVC(C=100.0, solver=WorkingSet(size=2), max_iter=3), BayesianSVC(**CHAINS)]
 
 

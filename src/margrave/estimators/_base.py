@@ -36,7 +36,7 @@ from margrave.progress import Progress
 from margrave.report import Report, make_report
 from margrave.resources import parse_bytes, thread_count
 from margrave.rows import RemoteRows, RowBlocks, is_mapped
-from margrave.solvers import Settings, Solution, resolve_solver
+from margrave.solvers import Settings, Solution, WorkingSet, resolve_solver
 from margrave.solvers.linear import combination
 from margrave.solvers.whole import judge
 
@@ -97,6 +97,7 @@ class KernelMachine(CheckedInput):
             lender.watch(progress)
             problems, starts = lender.lend(problems, rows)
         kept: list[Solution] = []
+        has_model = hasattr(self, "gap_")  # of an earlier fit
         remote = isinstance(problems[0].data.X, RemoteRows)
 
         def keep_early(solutions: Sequence[Solution]) -> None:
@@ -119,18 +120,21 @@ class KernelMachine(CheckedInput):
                 rough=lender is not None and lender.rough,
             )
             try:
-                solutions = resolve_solver(self.solver).solve(list(problems), settings, starts)
-            except KeyboardInterrupt:  # struck between the steps of a strategy
-                if not kept:
-                    raise
-                progress.interrupt()
-                solutions = kept
+                try:
+                    solutions = resolve_solver(self.solver).solve(list(problems), settings, starts)
+                except KeyboardInterrupt:  # struck between the steps of a strategy
+                    progress.interrupt()
+                    elsewhere = remote or isinstance(problems[0].data.X, RowBlocks)
+                    if not kept and (elsewhere or has_model):
+                        raise
+                    solutions = kept or WorkingSet().solve(list(problems), settings)
             except ValueError as verdict:  # on rows of which little was seen before Ctrl-C
                 if progress.stop_reason != "interrupted":
                     raise
                 raise KeyboardInterrupt from verdict
-        if _interrupted(solutions, progress) and not any(s.beta.any() for s in solutions):
-            raise KeyboardInterrupt(f"{type(self).__name__} was interrupted before it had a model")
+        is_zero = not any(solution.beta.any() for solution in solutions)
+        if has_model and is_zero and _interrupted(solutions, progress):
+            raise KeyboardInterrupt(f"{type(self).__name__} keeps the model of the last fit")
         if lender is not None:
             lender.keep(solutions)
         return solutions, progress
