@@ -27,6 +27,8 @@ from sklearn.utils import column_or_1d, indexable
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import _check_method_params, _num_samples, check_is_fitted
 
+from margrave.estimators._base import outside
+from margrave.estimators._transaction import complete, transaction
 from margrave.report import Report, make_report
 from margrave.resources import parse_bytes, thread_count
 from margrave.rows import RowBlocks
@@ -39,6 +41,10 @@ from margrave.tuning.table import LiveTable
 
 _MANY_ROWS = 40_000  # from here on solvers keep kernel values in ways of their own
 _VECTORS = 80 << 20  # bytes that a fit needs besides kernel values
+_FITTED = (
+    *("best_estimator_", "best_index_", "best_params_", "best_score_", "cv_results_"),
+    *("feature_names_in_", "multimetric_", "n_splits_", "refit_time_", "scorer_"),
+)
 
 
 class Tuner(GridSearchCV):  # type: ignore[misc]
@@ -102,7 +108,8 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
     Notes
     -----
     Ctrl-C keeps what was found so far, `cv_results_` and `best_params_` included, and raises
-    KeyboardInterrupt; `best_estimator_` is then missing.
+    KeyboardInterrupt; `best_estimator_` is then missing, unless its own fit was interrupted and has
+    a model. Before the first score Ctrl-C leaves the tuner as it was.
 
     Examples
     --------
@@ -149,6 +156,7 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
         self.error_score = error_score
         self.return_train_score = return_train_score
 
+    @transaction
     def fit(self, X: Any, y: Any = None, **params: Any) -> Self:
         """Search, and fit the best setting to all rows.
 
@@ -167,6 +175,8 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
         self : object
             The fitted tuner.
         """
+        for name in _FITTED:  # of an earlier fit
+            self.__dict__.pop(name, None)
         self._validate_params()
         if isinstance(X, RowBlocks):
             raise ValueError("a search needs rows in one array, to split them, got RowBlocks")
@@ -194,6 +204,7 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
         search = self._search(task, settings, metric == "score")
         self._store(search, settings, metric)
         self.scorer_ = getattr(scorer, "_scorers", scorer)
+        complete(self)
         if search.stopped == "interrupted":
             raise KeyboardInterrupt(
                 "the tuner keeps the results so far, but has no best_estimator_"
@@ -203,11 +214,15 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
                 f"time_limit={self.time_limit} s was reached after {len(search.results)} of"
                 f" {len(settings) * self.n_splits_} fits; the best setting so far counts",
                 ConvergenceWarning,
-                stacklevel=2,
+                stacklevel=outside(),
             )
         if self.refit:
             self._refit(task)
         return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Whether there is what `refit` promises: an interrupted search has no best machine."""
+        return hasattr(self, "best_estimator_" if self.refit else "cv_results_")
 
     def _labels(self, y: Any) -> Any:
         """Classes of the rows where there are more than two, since pairs of them are problems."""
@@ -322,19 +337,27 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
     def _refit(self, task: Task) -> None:
         """Fit the best setting to all rows."""
         begin = time.perf_counter()
-        self.best_estimator_ = clone(task.estimator).set_params(
-            **clone(self.best_params_, safe=False)
-        )
-        if task.y is None:
-            self.best_estimator_.fit(task.X, **task.fit_params)
-        else:
-            self.best_estimator_.fit(task.X, task.y, **task.fit_params)
-        self.refit_time_ = time.perf_counter() - begin
-        machine = machine_of(self.best_estimator_)
+        best = clone(task.estimator).set_params(**clone(self.best_params_, safe=False))
+        try:
+            if task.y is None:
+                best.fit(task.X, **task.fit_params)
+            else:
+                best.fit(task.X, task.y, **task.fit_params)
+        except KeyboardInterrupt:
+            if hasattr(machine_of(best), "gap_"):  # the model so far
+                self._store_best(best, time.perf_counter() - begin)
+            raise
+        self._store_best(best, time.perf_counter() - begin)
+
+    def _store_best(self, best: Any, seconds: float) -> None:
+        """Store the best setting's model, all at once: the search is complete without it."""
+        found = {"best_estimator_": best, "refit_time_": seconds}
+        machine = machine_of(best)
         if machine is not None:
             machine.tuning_ = self._tuning()
-        if hasattr(self.best_estimator_, "feature_names_in_"):
-            self.feature_names_in_ = self.best_estimator_.feature_names_in_
+        if hasattr(best, "feature_names_in_"):
+            found["feature_names_in_"] = best.feature_names_in_
+        self.__dict__.update(found)
 
     def _tuning(self) -> dict[str, Any]:
         """The search in plain values for reports and model files, see `margrave.report.tuning`."""

@@ -2,7 +2,8 @@
 
 An estimator turns its input into :class:`~margrave.problem.Problem` objects, hands them to
 `_solve`, packs the solutions into fitted attributes, and ends with `_conclude`, which warns or
-raises only when everything is stored: neither a missed tolerance nor Ctrl-C loses the model.
+raises only when everything is stored: neither a missed tolerance nor Ctrl-C loses the model. All of
+this happens to a draft of the estimator (:mod:`margrave.estimators._transaction`).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from sklearn.utils.validation import check_is_fitted
 from margrave.estimators._input import CheckedInput, Floats, Rows
 from margrave.estimators._lender import Lender
 from margrave.estimators._remote import portable
+from margrave.estimators._transaction import complete, show_early, without_draft
 from margrave.models import Committee, Expansion, LinearModel, LocalModels
 from margrave.partitions import nearest
 from margrave.problem import JointProblem, Problem
@@ -95,6 +97,7 @@ class KernelMachine(CheckedInput):
             lender.watch(progress)
             problems, starts = lender.lend(problems, rows)
         kept: list[Solution] = []
+        has_model = hasattr(self, "gap_")  # of an earlier fit
         remote = isinstance(problems[0].data.X, RemoteRows)
 
         def keep_early(solutions: Sequence[Solution]) -> None:
@@ -103,7 +106,7 @@ class KernelMachine(CheckedInput):
             early.__dict__.pop("early_", None)
             pack(early, solutions)
             early._store_certificate(solutions, progress)
-            self.early_ = early
+            show_early(self, early)
 
         with progress:
             settings = Settings(
@@ -117,14 +120,23 @@ class KernelMachine(CheckedInput):
                 rough=lender is not None and lender.rough,
             )
             try:
-                solutions = resolve_solver(self.solver).solve(list(problems), settings, starts)
+                try:
+                    solutions = resolve_solver(self.solver).solve(list(problems), settings, starts)
+                except KeyboardInterrupt:  # struck between the steps of a strategy
+                    progress.interrupt()
+                    elsewhere = remote or isinstance(problems[0].data.X, RowBlocks)
+                    if not kept and (elsewhere or has_model):
+                        raise
+                    solutions = kept or WorkingSet().solve(list(problems), settings)
                 if not settings.rough:
                     solutions = certified(problems, solutions, settings)
-            except KeyboardInterrupt:  # struck between the steps of a strategy
-                if remote or isinstance(problems[0].data.X, RowBlocks):
+            except ValueError as verdict:  # on rows of which little was seen before Ctrl-C
+                if progress.stop_reason != "interrupted":
                     raise
-                progress.interrupt()
-                solutions = kept or WorkingSet().solve(list(problems), settings)
+                raise KeyboardInterrupt from verdict
+        is_zero = not any(solution.beta.any() for solution in solutions)
+        if has_model and is_zero and _interrupted(solutions, progress):
+            raise KeyboardInterrupt(f"{type(self).__name__} keeps the model of the last fit")
         if lender is not None:
             lender.keep(solutions)
         return solutions, progress
@@ -156,8 +168,9 @@ class KernelMachine(CheckedInput):
     def _conclude(self, solutions: Sequence[Solution], progress: Progress) -> None:
         """Store the certificate; then, with the model complete, warn or pass Ctrl-C on."""
         used = self._store_certificate(solutions, progress)
+        complete(self)
         reason = progress.stop_reason
-        if reason == "interrupted" or any(solution.interrupted for solution in solutions):
+        if _interrupted(solutions, progress):
             raise KeyboardInterrupt(
                 f"{type(self).__name__} keeps the model reached so far, with gap {self.gap_:.2g}"
             )
@@ -297,7 +310,7 @@ class KernelMachine(CheckedInput):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a pickle holds: of the rows of a fit no more than the support vectors."""
-        state: dict[str, Any] = super().__getstate__()
+        state = without_draft(super().__getstate__())
         if "engine" in state:
             state = {**state, "engine": portable(state["engine"])}
         if state.get("_fit_rows") is not None:
@@ -422,6 +435,11 @@ def outside() -> int:
     while frame is not None and str(frame.f_globals.get("__name__")).startswith("margrave."):
         level, frame = level + 1, frame.f_back  # type: ignore[assignment]
     return level + 1
+
+
+def _interrupted(solutions: Sequence[Solution], progress: Progress) -> bool:
+    """Whether Ctrl-C has ended the fit."""
+    return progress.stop_reason == "interrupted" or any(one.interrupted for one in solutions)
 
 
 def _some(rows: Rows) -> Rows:

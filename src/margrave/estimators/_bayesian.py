@@ -16,6 +16,7 @@ from sklearn.utils.validation import _check_sample_weight
 from margrave.estimators._base import KernelMachine, outside
 from margrave.estimators._input import Floats, Rows, take
 from margrave.estimators._remote import bring_vector
+from margrave.estimators._transaction import complete
 from margrave.models import Landmarks, Posterior
 from margrave.problem import Data, JointProblem, Problem
 from margrave.progress import Progress
@@ -66,7 +67,8 @@ class BayesianMachine(KernelMachine):
         """
         sampler = self._sampler()
         sampler.check()
-        self.__dict__.pop("tuning_", None)  # of an earlier fit
+        for name in ("support_", "tuning_"):  # of an earlier fit
+            self.__dict__.pop(name, None)
         self._kernel = self._kernel_for(X, weight)
         data = Data(
             take(X, rows, square=self._kernel.is_precomputed),
@@ -99,6 +101,10 @@ class BayesianMachine(KernelMachine):
             found = []
             for problem in problems:
                 found.append(sampler.sample(problem, self.lam, settings))
+                if progress.stop_reason == "interrupted" and not found[-1].n_iter:
+                    raise KeyboardInterrupt(
+                        f"{type(self).__name__} was interrupted before the first draw"
+                    )
         self._store_posterior(problems, found, progress)
 
     def _featured(self, problems: list[Any], X: Any, rows: Rows, settings: Settings) -> list[Any]:
@@ -145,6 +151,7 @@ class BayesianMachine(KernelMachine):
         reason = progress.stop_reason
         worst, least = self.diagnostics_["max_r_hat"], self.diagnostics_["min_ess"]
         self.converged_ = bool(worst <= _MOST_R_HAT and least >= _LEAST_ESS) and reason is None
+        complete(self)
         if reason == "interrupted":
             raise KeyboardInterrupt(
                 f"{type(self).__name__} keeps the posterior of {self.n_draws_} draws"

@@ -22,6 +22,7 @@ from sklearn.utils.validation import _check_sample_weight
 from margrave.estimators._base import KernelMachine, relative_gap
 from margrave.estimators._input import Floats, Rows, take
 from margrave.estimators._remote import bring_vector, lazily, on_every_rank
+from margrave.estimators._transaction import transaction
 from margrave.losses import JOINT_LOSSES, Loss
 from margrave.problem import Data, JointProblem, Problem
 from margrave.resources import thread_count
@@ -73,6 +74,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
         """C_i of a problem whose rows count `weight` times."""
         raise NotImplementedError
 
+    @transaction
     @on_every_rank
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit the model.

@@ -16,6 +16,7 @@ from margrave.estimators._bayesian import BayesianMachine
 from margrave.estimators._docs import documented
 from margrave.estimators._input import Floats
 from margrave.estimators._remote import lazily, on_every_rank
+from margrave.estimators._transaction import transaction
 from margrave.losses import Loss
 from margrave.problem import Data, JointProblem, Problem
 from margrave.progress import Callback
@@ -156,6 +157,7 @@ class BayesianSVC(ClassifierMixin, BayesianMachine):  # type: ignore[misc]
         self.verbose = verbose
         self.callbacks = callbacks
 
+    @transaction
     @on_every_rank
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Sample the posterior.
@@ -395,6 +397,7 @@ class BayesianSVR(RegressorMixin, BayesianMachine):  # type: ignore[misc]
         self.verbose = verbose
         self.callbacks = callbacks
 
+    @transaction
     @on_every_rank
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Sample the posterior.

@@ -17,6 +17,7 @@ from margrave.estimators._hull import centred, combination_of, refuse_solver
 from margrave.estimators._input import Floats, Rows, refuses
 from margrave.estimators._remote import lazily, on_every_rank
 from margrave.estimators._single import SingleMachine
+from margrave.estimators._transaction import transaction
 from margrave.losses import Loss
 from margrave.problem import Data, Problem
 from margrave.progress import Callback
@@ -121,6 +122,7 @@ class NuSVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
         super()._check_parameters()
         refuse_solver(self)
 
+    @transaction
     @on_every_rank
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit the model.

@@ -14,6 +14,7 @@ from margrave.estimators._docs import documented
 from margrave.estimators._input import Floats, refuses
 from margrave.estimators._remote import lazily, on_every_rank
 from margrave.estimators._single import SingleMachine
+from margrave.estimators._transaction import transaction
 from margrave.losses import Loss
 from margrave.problem import Data, Problem
 from margrave.progress import Callback
@@ -106,6 +107,7 @@ class OneClassSVM(OutlierMixin, SingleMachine):  # type: ignore[misc]
         self.warm_start = warm_start
         self.callbacks = callbacks
 
+    @transaction
     @on_every_rank
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the model.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral
@@ -79,10 +79,12 @@ def side_by_side(
     """
     if workers == 1:
         return [run(item) for item in items]
+    futures: list[Future[R]] = []
     with ThreadPoolExecutor(workers) as pool:
-        futures = [pool.submit(run, item) for item in items]
         while True:
             try:
+                for item in items[len(futures) :]:
+                    futures.append(pool.submit(run, item))
                 return [future.result() for future in futures]
             except KeyboardInterrupt:
                 progress.interrupt()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterable
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -97,9 +97,11 @@ class Search:
         self.starts = {key: start for key, start in self.starts.items() if key[0] in alive}
         self.left = stretches(settings, splits, self._seconds)
         config = sklearn.get_config()  # belongs to a thread
+        futures: list[Future[None]] = []
         with ThreadPoolExecutor(len(self.workers)) as pool:
-            futures = [pool.submit(self._serve, w, coarse, config) for w in self.workers]
             try:
+                for worker in self.workers:
+                    futures.append(pool.submit(self._serve, worker, coarse, config))
                 while wait(futures, _LOOK, FIRST_EXCEPTION).not_done and not self.stopped:
                     self.show(self.results, note)
                     if self.deadline is not None and time.perf_counter() > self.deadline:
