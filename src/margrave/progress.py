@@ -25,6 +25,14 @@ Callback = Callable[[Record], Any]
 _FINAL = ("time_limit", "callback", "interrupted")
 
 
+FOREVER = 1e18  # seconds
+
+
+def forever() -> float:
+    """Seconds left where there is no time limit."""
+    return FOREVER
+
+
 class Progress:
     """Record the rounds of a fit and decide when it ends.
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from os import PathLike
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -32,7 +32,7 @@ from margrave.partitions import nearest
 from margrave.problem import JointProblem, Problem
 from margrave.progress import Progress
 from margrave.report import Report, make_report
-from margrave.resources import parse_bytes, thread_count
+from margrave.resources import one_blas_thread, parse_bytes, thread_count
 from margrave.rows import RemoteRows, RowBlocks, is_mapped
 from margrave.solvers import Settings, Solution, WorkingSet, resolve_solver
 from margrave.solvers.linear import combination
@@ -54,7 +54,7 @@ _ADVICE = {
     "unfinished": "the strategy was told to stop before the whole problem is solved; leave out"
     " passes, finish=False or as_published=True for the optimum",
     "hulls": "no direction was found that separates the hulls, which overlap or are too near to"
-    " each other for double precision; raise nu, or choose another kernel",
+    " each other for double precision; {cure}",
     None: "the solver could make no further progress in double precision; scale the features, lower"
     " C, or raise tol, unless the kernel is not positive semidefinite",
 }
@@ -64,6 +64,7 @@ class KernelMachine(CheckedInput):
     """Base class of all estimators: parameters named in the constructors of the subclasses."""
 
     _lender: Lender | None = None  # of a search, while it fits and scores
+    _cure: ClassVar[str] = ""  # of hulls that overlap, where a machine has any
 
     # --- fit -------------------------------------------------------------------------------
 
@@ -105,7 +106,7 @@ class KernelMachine(CheckedInput):
             early._store_certificate(solutions, progress)
             self.early_ = early
 
-        with progress:
+        with progress, one_blas_thread():
             settings = Settings(
                 tol=self.tol,
                 memory_limit=self.memory_limit,
@@ -169,7 +170,7 @@ class KernelMachine(CheckedInput):
             elif reason in (None, "converged") and {"svrg", "csvrg", "dsvrg"} & set(used):
                 reason = "stochastic"
             elif reason in (None, "converged") and {"pairs", "gilbert", "saddle"} & set(used):
-                reason = "hulls" if self.gap_ >= 1.0 else None
+                reason = "hulls" if self._cure and self.gap_ >= 1.0 else None
             elif reason in (None, "converged") and {"cascade", "sodm", "dip"} & set(used):
                 reason = "unfinished"
             advice = _ADVICE[None if reason == "converged" else reason]
@@ -180,7 +181,7 @@ class KernelMachine(CheckedInput):
             )
             warnings.warn(
                 f"{type(self).__name__} stopped at a relative duality gap of {self.gap_:.2g},"
-                f" {missed}: {advice.format(**self.get_params(deep=False))}",
+                f" {missed}: {advice.format(cure=self._cure, **self.get_params(deep=False))}",
                 ConvergenceWarning,
                 stacklevel=outside(),
             )

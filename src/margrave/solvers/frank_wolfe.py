@@ -85,7 +85,7 @@ class FrankWolfe(BaseEstimator):  # type: ignore[misc]
                 f" out partitions and engine for kernel={problems[0].data.kernel.name!r}"
             )
         return solve_each(
-            problems, starts, lambda problem, where: _Run(self, problem, settings, where)
+            problems, starts, lambda problem, where: _Run(self, problem, settings, where), settings
         )
 
 

@@ -27,7 +27,6 @@ from typing import Any
 import numpy as np
 from scipy import linalg
 from sklearn.base import BaseEstimator
-from threadpoolctl import threadpool_limits
 
 from margrave import _core
 from margrave.blocks.augmented import AugmentedBlock, drawn_sums, sides_of, stream_of, symmetric
@@ -111,8 +110,7 @@ class Gibbs(BaseEstimator):  # type: ignore[misc]
         engine = resolve_engine(settings.engine, settings.threads)
         for attempt in itertools.count(1):
             try:
-                with threadpool_limits(settings.threads, user_api="blas"):
-                    return self._sample(problem, lam, settings, engine)
+                return self._sample(problem, lam, settings, engine)
             except ShardLost as lost:  # from the start, to the same bits
                 if attempt == _MOST_LOSSES:
                     raise RuntimeError(f"workers were lost {attempt} times: {lost}") from lost
@@ -191,7 +189,7 @@ class _WeightSampler(_OneOutput):
         self.shards.close()
 
     def _left(self) -> float:
-        return max(0.0, min(self.settings.progress.remaining(), 1e18))
+        return self.settings.seconds_left()
 
 
 class _RowSampler(_OneOutput):
@@ -280,7 +278,7 @@ class _JointSampler:
         self.shards.close()
 
     def _left(self) -> float:
-        return max(0.0, min(self.settings.progress.remaining(), 1e18))
+        return self.settings.seconds_left()
 
 
 def _sampler_of(problem: Problem) -> type[_WeightSampler | _RowSampler]:

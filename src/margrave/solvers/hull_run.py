@@ -49,6 +49,7 @@ def solve_each(
     problems: Sequence[Any],
     starts: Sequence[Floats] | None,
     run: Callable[[Any, str], HullRun],
+    settings: Settings,
 ) -> list[Solution]:
     """Solve the problems one after the other; `run` makes the way of one, which has a place."""
     for problem, start in zip(problems, starts or [], strict=bool(starts)):
@@ -58,7 +59,7 @@ def solve_each(
         where = f"problem {number + 1} of {len(problems)}" if len(problems) > 1 else ""
         begin = None if starts is None else problem.feasible(starts[number])
         solutions.append(_with_losses(run(problem, where), begin))
-    return refuse_overlap(problems, solutions)
+    return refuse_overlap(problems, solutions, settings)
 
 
 def _with_losses(run: HullRun, start: Floats | None) -> Solution:

@@ -60,7 +60,7 @@ class WorkingSet(BaseEstimator):  # type: ignore[misc]
         if self.size is not None and self.size < 2:
             raise ValueError(f"a working set needs at least 2 variables, got size={self.size}")
         solutions = descend(problems, settings, starts, core_of, "exact", self.size)
-        return refuse_overlap(problems, solutions)
+        return refuse_overlap(problems, solutions, settings)
 
 
 def solve_rows(
