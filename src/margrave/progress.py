@@ -115,6 +115,8 @@ class Progress:
         trace: TracebackType | None,
     ) -> None:
         self._display.close()
+        if self.stop_reason is None and self.remaining() <= 0.0:  # noticed without a report
+            self.stop_reason = "time_limit"
 
     @property
     def seconds(self) -> float:

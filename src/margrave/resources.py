@@ -93,7 +93,7 @@ def one_blas_thread() -> Iterator[None]:
 
     Their libraries' own threads spin while they wait, on a busy machine for the whole time slices
     of others: a Cholesky factor then takes up to a hundred times as long with two threads as with
-    one. The setting is that of the process, so that of fits side by side the last one takes it back.
+    one. The setting is that of the process: of fits side by side the last one takes it back.
     """
     _alone.enter()
     try:

@@ -24,6 +24,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted
 
+from margrave.estimators._columns import Columns
 from margrave.estimators._input import CheckedInput, Floats, Rows
 from margrave.estimators._lender import Lender
 from margrave.estimators._remote import portable
@@ -97,9 +98,15 @@ class KernelMachine(CheckedInput):
             problems, starts = lender.lend(problems, rows)
         kept: list[Solution] = []
         remote = isinstance(problems[0].data.X, RemoteRows)
+        solver = resolve_solver(self.solver)
+        columns = Columns.of(problems if lender is None else [])
+        if not isinstance(solver, WorkingSet) or getattr(problems[0], "is_hull", False):
+            columns.check(problems, self.memory_limit)
+        problems = columns.narrow(problems)
 
         def keep_early(solutions: Sequence[Solution]) -> None:
             kept[:] = solutions
+            solutions = [columns.widen(solution) for solution in solutions]
             early = copy.copy(self)
             early.__dict__.pop("early_", None)
             pack(early, solutions)
@@ -118,7 +125,7 @@ class KernelMachine(CheckedInput):
                 rough=lender is not None and lender.rough,
             )
             try:
-                solutions = resolve_solver(self.solver).solve(list(problems), settings, starts)
+                solutions = solver.solve(list(problems), settings, starts)
             except KeyboardInterrupt:  # struck between the steps of a strategy
                 if remote or isinstance(problems[0].data.X, RowBlocks):
                     raise
@@ -126,7 +133,7 @@ class KernelMachine(CheckedInput):
                 solutions = kept or WorkingSet().solve(list(problems), settings)
         if lender is not None:
             lender.keep(solutions)
-        return solutions, progress
+        return [columns.widen(solution) for solution in solutions], progress
 
     def _seed(self) -> int:
         """Seed of the solver; without a random_state always the same, so that fits repeat."""
@@ -194,7 +201,8 @@ class KernelMachine(CheckedInput):
         self._weights = self._fit_rows = self._support_vectors = None
         self._local: LocalModels | Committee | None = None
         if all(solution.weights is not None for solution in solutions):
-            self._weights = np.vstack([one.weights for one in solutions])  # type: ignore[misc]
+            weights = [np.atleast_2d(one.weights) for one in solutions]  # type: ignore[arg-type]
+            self._weights = weights[0] if len(weights) == 1 else np.vstack(weights)
         if isinstance(X, RemoteRows):
             self._support_vectors = X[rows].load()
         elif self._weights is not None:

@@ -17,6 +17,8 @@ from margrave.progress import FOREVER, Progress
 from margrave.resources import parse_bytes
 from margrave.rows import RemoteRows
 
+CHEAP = 2e8  # kernel values that a stop may wait for: less than a second
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -53,7 +55,7 @@ class Settings:
 
     def seconds_left(self) -> float:
         """Until the time limit, for what is asked to stop then."""
-        return max(0.0, min(self.progress.remaining(), FOREVER))
+        return 0.0 if self.progress.is_over else max(0.0, min(self.progress.remaining(), FOREVER))
 
     def deadline(self) -> float:
         """When the time is over, for workers: in seconds of ``time.time``."""

@@ -23,7 +23,7 @@ from margrave.partitions import Parts
 from margrave.problem import Data, Floats, Problem
 from margrave.progress import FOREVER
 from margrave.rows import size_in_bytes
-from margrave.solvers.base import Settings
+from margrave.solvers.base import CHEAP, Settings
 from margrave.solvers.checkpoint import Checkpoint
 
 logger = logging.getLogger("margrave")
@@ -31,7 +31,6 @@ logger = logging.getLogger("margrave")
 Rows = NDArray[np.int64]
 
 _MOST_LOSSES = 20  # of a run, then it is given up
-_CHEAP = 1e8  # kernel values that a stop may wait for
 _FLOOR = 1e-6  # of the tolerance: logistic variables below that share of C are as good as zero
 
 
@@ -122,7 +121,7 @@ class Cluster:
     def rebuild(self, p: int, precision: str) -> None:
         """Compute the scores of a problem anew; raises ``_core.Stopped`` where there is no time."""
         points, coef = self.support(p)
-        is_cheap = self.data.is_linear or len(coef) * self.data.n_rows < _CHEAP
+        is_cheap = self.data.is_linear or len(coef) * self.data.n_rows < CHEAP
         deadline = FOREVER if is_cheap else self.settings.deadline()
         self.map("rebuild", p, points, coef, precision, deadline)
         self.single.discard(p)

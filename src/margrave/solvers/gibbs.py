@@ -34,6 +34,7 @@ from margrave.blocks.augmented_joint import JointAugmentedBlock
 from margrave.engines import Engine, ShardLost, resolve_engine
 from margrave.models import Posterior
 from margrave.problem import Floats, JointProblem, Problem, Solution
+from margrave.resources import in_words
 from margrave.rows import RemoteRows, RowBlocks
 from margrave.solvers.base import Settings, check_integer
 from margrave.solvers.joint_maximization import joint_pieces
@@ -121,6 +122,7 @@ class Gibbs(BaseEstimator):  # type: ignore[misc]
         self, problem: Problem | JointProblem, lam: float, settings: Settings, engine: Engine
     ) -> Sampled:
         form: Any = _JointSampler if isinstance(problem, JointProblem) else _sampler_of(problem)
+        _check_memory(problem, self.chains, settings)
         sampler = form(problem, lam, self.chains, settings, engine)
         trace = Trace(sampler.W.shape, self.n_samples, self.keep_draws)
         iteration = 0
@@ -279,6 +281,18 @@ class _JointSampler:
 
     def _left(self) -> float:
         return self.settings.seconds_left()
+
+
+def _check_memory(problem: Problem | JointProblem, chains: int, settings: Settings) -> None:
+    """Raise if the systems of the chains and the covariance do not fit into the memory."""
+    d = int(problem.data.X.shape[1]) + 1
+    needed = 8 * d * d * (getattr(problem, "n_classes", 1) + chains + 2)
+    if needed > settings.memory:
+        raise ValueError(
+            f"the covariance of {d} weights and the systems of {chains} chains take"
+            f" {in_words(needed)}, above the memory_limit of {in_words(settings.memory)}; use fewer"
+            " features"
+        )
 
 
 def _sampler_of(problem: Problem) -> type[_WeightSampler | _RowSampler]:

@@ -93,7 +93,9 @@ class Division:
         """Split the rows into parts; None if the time is over before that."""
         settings = self.settings
         ours = isinstance(partition, tuple(type(make()) for make in PARTITIONS.values()))
-        watched = {"left": settings.seconds_left} if ours else {}  # a user's may not know of it
+        watched: dict[str, Any] = (
+            {"left": settings.seconds_left} if ours else {}
+        )  # a user's may not know of it
         try:
             return partition.split(
                 *(self.data, k, seed, among),
