@@ -4,12 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: help demo test fuzz bench papers lint docs dist changelog clean
+.PHONY: help demo test fuzz budgets bench papers lint docs dist changelog clean
 
 help:
 	@echo "make demo   set up and train on 100,000 generated rows; table and pictures"
 	@echo "make test   set up and run the tests"
 	@echo "make fuzz   break files for everything that reads them, and certificates: four minutes"
+	@echo "make budgets  watch time and memory of every solver from outside, at 300,000 rows"
 	@echo "make bench  measure against scikit-learn and scikit-learn-intelex (needs MARGRAVE_DATA)"
 	@echo "make papers measure the tables of the papers (needs MARGRAVE_DATA)"
 	@echo "make lint   ruff, mypy and the import contract"
@@ -37,6 +38,9 @@ test: $(VENV)/installed-test
 fuzz: $(VENV)/installed-test
 	$(BIN)/python -m tests.fuzz
 	$(BIN)/python -m tests.fuzz_certificates
+
+budgets: $(VENV)/installed-test
+	$(BIN)/python -m tests.budgets
 
 bench: $(VENV)/installed-bench
 	$(BIN)/python -m benchmarks.run

@@ -2,6 +2,7 @@
 #include <sstream>
 
 #include "bind.hpp"
+#include "team.hpp"
 
 using namespace margrave;
 
@@ -83,14 +84,14 @@ nb::object tile_of(const PyKernel& kernel, const PyRows& A, const PyRows& B, int
 }
 
 template <class T>
-std::vector<double> scores_of(const PyKernel& kernel, const PyRows& X, const PyRows& points, const Table& coef, int threads, const Isa& isa, bool& whole) {
+std::vector<double> scores_of(const PyKernel& kernel, const PyRows& X, const PyRows& points, const Table& coef, int threads, double seconds, const Isa& isa, Watch& watch) {
     std::vector<double> out(std::size_t(X.rows.count) * coef.shape(1));
     nb::gil_scoped_release free;
     Threads pool(threads);
-    Watch watch;
     watch.interrupted = ctrl_c;
+    watch.limit(seconds);
     TileSource<T> source(kernel.params, points.rows, X.rows, isa, pool);
-    whole = source.apply({nullptr, 0, points.rows.count}, coef.data(), int(coef.shape(1)), {nullptr, 0, X.rows.count}, out.data(), &watch);
+    source.apply({nullptr, 0, points.rows.count}, coef.data(), int(coef.shape(1)), {nullptr, 0, X.rows.count}, out.data(), &watch);
     return out;
 }
 
@@ -170,17 +171,18 @@ NB_MODULE(_core, m) {
         return is_double(dtype) ? tile_of<double>(kernel, A, B, threads, choose_isa(isa)) : tile_of<float>(kernel, A, B, threads, choose_isa(isa));
     }, nb::arg("kernel"), nb::arg("A"), nb::arg("B"), nb::arg("dtype") = "float64", nb::arg("threads") = 1, nb::arg("isa") = "",
        "Kernel values of all rows of A with all rows of B.");
-    m.def("scores", [](const PyKernel& kernel, const PyRows& X, const PyRows& points, const Table& coef, const std::string& dtype, int threads, const std::string& isa) {
+    m.def("scores", [](const PyKernel& kernel, const PyRows& X, const PyRows& points, const Table& coef, const std::string& dtype, int threads, const std::string& isa, double seconds) {
         check_features(X, points);
         if (std::int64_t(coef.shape(0)) != points.rows.count) throw nb::value_error("one row of coefficients per point is needed");
-        bool whole = false;
-        std::vector<double> out = is_double(dtype) ? scores_of<double>(kernel, X, points, coef, threads, choose_isa(isa), whole)
-                                                    : scores_of<float>(kernel, X, points, coef, threads, choose_isa(isa), whole);
-        if (!whole) {
+        Watch watch;
+        std::vector<double> out = is_double(dtype) ? scores_of<double>(kernel, X, points, coef, threads, seconds, choose_isa(isa), watch)
+                                                    : scores_of<float>(kernel, X, points, coef, threads, seconds, choose_isa(isa), watch);
+        if (watch.was_interrupted) {
             PyErr_SetNone(PyExc_KeyboardInterrupt);
             throw nb::python_error();
         }
+        if (watch.stopped()) throw Stopped{};
         return to_numpy(std::move(out), {std::size_t(X.rows.count), coef.shape(1)});
-    }, nb::arg("kernel"), nb::arg("X"), nb::arg("points"), nb::arg("coef"), nb::arg("dtype") = "float64", nb::arg("threads") = 1, nb::arg("isa") = "",
-       "Sums of coefficients times kernel values, for every row of X.");
+    }, nb::arg("kernel"), nb::arg("X"), nb::arg("points"), nb::arg("coef"), nb::arg("dtype") = "float64", nb::arg("threads") = 1, nb::arg("isa") = "", nb::arg("seconds") = 1e18,
+       "Sums of coefficients times kernel values, for every row of X; raises Stopped after some seconds.");
 }

@@ -339,7 +339,7 @@ class DualPoint {
     // between the last two trials: the better end is taken.
     template <class L>
     void best_bias(const L& loss) {
-        if (!pairs_) return;
+        if (!pairs_ || unknown_) return;
         for (int s = 0; s <= loss.sides; ++s) {
             const auto slope = [&](double b) {
                 double total = sums_[s];

@@ -187,7 +187,9 @@ class TileSource final : public KernelSource<T> {
             Aligned<double> own(panels.count * L, 0.0);
             later[t].assign(n - b, 0.0);
             operations_.apply(kernel_, view(packed, a, b - a), panels, c.data() + a, 1, own.data(), nullptr, nullptr);
-            if (b < n) operations_.apply(kernel_, view(packed, b, n - b), panels, c.data() + b, 1, own.data(), c.data() + a, later[t].data());
+            in_portions(n - b, worker, watch, [&](std::int64_t q, std::int64_t count) {
+                operations_.apply(kernel_, view(packed, b + q, count), panels, c.data() + b + q, 1, own.data(), c.data() + a, later[t].data() + q);
+            });
             std::copy(own.begin(), own.begin() + (b - a), sums + a);
         });
         for (std::int64_t t = 0; whole && t < tasks; ++t)
@@ -234,7 +236,9 @@ class TileSource final : public KernelSource<T> {
         return sweep(points, watch, [&](const Panels<T>& panels, std::int64_t at, int worker) {
             auto& p = partial[worker];
             p.assign(panels.count * L * outputs, 0.0);
-            operations_.apply(kernel, packed, panels, coef.data(), outputs, p.data(), nullptr, nullptr);
+            in_portions(packed.count, worker, watch, [&](std::int64_t q, std::int64_t count) {
+                operations_.apply(kernel, view(packed, q, count), panels, coef.data() + q * outputs, outputs, p.data(), nullptr, nullptr);
+            });
             const std::int64_t end = std::min(points.count, at + panels.count * L);
             for (std::int64_t j = at; j < end; ++j)
                 for (int m = 0; m < outputs; ++m)
@@ -282,6 +286,16 @@ class TileSource final : public KernelSource<T> {
             for (std::int64_t j = 0; j < points.count; ++j) sums[j * outputs + m] += offset;
         }
         return true;
+    }
+
+    // use(first, count) for portions of n packed queries that take less than a tenth of a second, until the watch stops it.
+    template <class Use>
+    static void in_portions(std::int64_t n, int worker, Watch* watch, Use&& use) {
+        constexpr std::int64_t portion = kGroup * 256;
+        for (std::int64_t q = 0; q < n; q += portion) {
+            if (watch && q > 0 && (worker == 0 ? watch->check() : watch->stopped())) return;
+            use(q, std::min(portion, n - q));
+        }
     }
 
     // Some of the packed queries, from the first of a group on.

@@ -62,7 +62,7 @@ class Threads {
                 if (watch && watch->check()) return false;
                 job(t, 0);
             }
-            return true;
+            return !(watch && watch->stopped());
         }
         hire();
         Team& team = *team_;

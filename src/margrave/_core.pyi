@@ -276,4 +276,5 @@ def scores(
     dtype: str = "float64",
     threads: int = 1,
     isa: str = "",
+    seconds: float = 1e18,
 ) -> Floats: ...

@@ -14,6 +14,7 @@ from scipy.linalg import solve_triangular
 
 from margrave import _core
 from margrave.kernels import Kernel, core_rows
+from margrave.progress import forever
 from margrave.rows import RowBlocks
 
 Floats = NDArray[np.float64]
@@ -43,8 +44,13 @@ class Expansion:
     intercept: Floats
     precision: str = "float64"
 
-    def scores(self, X: Any, threads: int = 1, memory: int = 1 << 30) -> Floats:
-        """Evaluate the model on rows X (kernel values with all training rows if precomputed)."""
+    def scores(
+        self, X: Any, threads: int = 1, memory: int = 1 << 30, left: Callable[[], float] = forever
+    ) -> Floats:
+        """Evaluate the model on rows X (kernel values with all training rows if precomputed).
+
+        Raises ``_core.Stopped`` where no seconds are `left`.
+        """
         used = np.flatnonzero(self.coef.any(axis=1))
         everything = len(used) == len(self.coef)
         points = self.points if everything else self.points[used]
@@ -54,7 +60,7 @@ class Expansion:
         if self.kernel.is_precomputed:
             sums = np.asarray(X[:, points] @ coef, dtype=np.float64)
         elif self.kernel.is_callable:
-            sums = self._in_blocks(X, points, coef, memory)
+            sums = self._in_blocks(X, points, coef, memory, left)
         else:
             work = X.shape[0] * points.shape[0] * X.shape[1]
             sums = _core.scores(
@@ -64,17 +70,21 @@ class Expansion:
                 np.ascontiguousarray(coef),
                 self.precision,
                 threads if work > _SMALL_WORK else 1,
+                seconds=left(),
             )
         result: Floats = sums + self.intercept
         return result
 
-    def _in_blocks(self, X: Any, points: Any, coef: Floats, memory: int) -> Floats:
+    def _in_blocks(
+        self, X: Any, points: Any, coef: Floats, memory: int, left: Callable[[], float]
+    ) -> Floats:
         """Sums of a callable kernel, as many rows at a time as the memory allows."""
         step = max(1, memory // (4 * 8 * points.shape[0]))
-        blocks = [
-            self.kernel.evaluate(X[first : first + step], points) @ coef
-            for first in range(0, X.shape[0], step)
-        ]
+        blocks = []
+        for first in range(0, X.shape[0], step):
+            if left() <= 0.0:
+                raise _core.Stopped
+            blocks.append(self.kernel.evaluate(X[first : first + step], points) @ coef)
         return np.concatenate(blocks) if blocks else np.empty((0, coef.shape[1]))
 
 

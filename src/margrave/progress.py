@@ -25,6 +25,14 @@ Callback = Callable[[Record], Any]
 _FINAL = ("time_limit", "callback", "interrupted")
 
 
+FOREVER = 1e18  # seconds
+
+
+def forever() -> float:
+    """Seconds left where there is no time limit."""
+    return FOREVER
+
+
 class Progress:
     """Record the rounds of a fit and decide when it ends.
 
@@ -107,6 +115,8 @@ class Progress:
         trace: TracebackType | None,
     ) -> None:
         self._display.close()
+        if self.stop_reason is None and self.remaining() <= 0.0:  # noticed without a report
+            self.stop_reason = "time_limit"
 
     @property
     def seconds(self) -> float:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from pathlib import Path
 
 import joblib
 from joblib.parallel import get_active_backend
+from threadpoolctl import ThreadpoolController
 
 # "4GiB" and, as in ulimit or docker, "4G" are powers of 1024; "4GB" is a power of 1000
 _UNITS = {"": 1, "B": 1}
@@ -49,6 +52,20 @@ def parse_bytes(limit: str | int | None) -> int:
     return number
 
 
+def in_words(count: int) -> str:
+    """Write a number of bytes as people do.
+
+    Examples
+    --------
+    >>> in_words(1000), in_words(3 << 20), in_words(1 << 31)
+    ('1000 bytes', '3.0 MiB', '2.0 GiB')
+    """
+    for power, unit in ((3, "GiB"), (2, "MiB")):
+        if count >= 1024**power:
+            return f"{count / 1024**power:.1f} {unit}"
+    return f"{count} bytes"
+
+
 def available_memory(root: Path = Path("/")) -> int:
     """Bytes that this process can still take before the machine or a limit says no."""
     limits = [_free_memory(root), *_cgroup_headroom(root), *_address_space(root)]
@@ -68,6 +85,49 @@ def thread_count(n_jobs: int | None = None) -> int:
     if n_jobs == 0:
         raise ValueError("n_jobs=0 has no meaning; use None for all cores of the process")
     return int(n_jobs) if n_jobs > 0 else max(1, _cores() + 1 + int(n_jobs))
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Let the matrix products of NumPy and SciPy use the thread that asks for them, and no other.
+
+    Their libraries' own threads spin while they wait, on a busy machine for the whole time slices
+    of others: a Cholesky factor then takes up to a hundred times as long with two threads as with
+    one. The setting is that of the process: of fits side by side the last one takes it back.
+    """
+    _alone.enter()
+    try:
+        yield
+    finally:
+        _alone.leave()
+
+
+class _Alone:
+    def __init__(self) -> None:
+        self.lock, self.users, self.limit = threading.Lock(), 0, ExitStack()
+
+    def enter(self) -> None:
+        with self.lock:
+            if self.users == 0:
+                self.limit.enter_context(_pools().limit(limits=1, user_api="blas"))
+            self.users += 1
+
+    def leave(self) -> None:
+        with self.lock:
+            self.users -= 1
+            if self.users == 0:
+                self.limit.close()
+
+
+_alone = _Alone()
+if hasattr(os, "register_at_fork"):  # a child has none of the threads that are at work
+    os.register_at_fork(after_in_child=_alone.__init__)  # type: ignore[misc]
+
+
+@lru_cache(maxsize=1)
+def _pools() -> ThreadpoolController:
+    """The libraries that are loaded; looking for them takes milliseconds."""
+    return ThreadpoolController()
 
 
 def _cores() -> int:

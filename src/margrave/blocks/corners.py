@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from margrave import _core
 from margrave.blocks.hull import Floats
 from margrave.problem import Problem
+from margrave.progress import forever
 
 GRID = 128  # levels that are tried at a time
 PLAIN = -1  # a step of both classes from where they are; 0 or 1: of that class from its away corner
@@ -230,14 +233,22 @@ class KernelCornerBlock(CornerBlock):
     weight : float64 array
     pairwise : bool
     threads, memory : int
+    left : function
+        Seconds left; ``_core.Stopped`` is raised where there are none.
     """
 
     def __init__(
-        self, problem: Problem, weight: Floats, pairwise: bool, threads: int, memory: int
+        self,
+        problem: Problem,
+        weight: Floats,
+        pairwise: bool,
+        threads: int,
+        memory: int,
+        left: Callable[[], float] = forever,
     ) -> None:
         super().__init__(None, problem.y, problem.C, weight, pairwise)
         self.rows = problem.data.kernel_rows("float64", memory, 1 << 25, threads, cache=False)
-        self.at = problem.data_rows
+        self.at, self.left = problem.data_rows, left
         self.last: dict[str, NDArray[np.float64]] = {}
 
     def _products(self, z: Floats) -> Floats:
@@ -252,9 +263,9 @@ class KernelCornerBlock(CornerBlock):
         if len(used) > np.count_nonzero(beta):
             before, change, used = np.zeros_like(before), beta, np.flatnonzero(beta)
         sums, interrupted = self.rows.multiply(
-            self.at[used], np.ascontiguousarray(change[used, None]), self.at, True, 1e18
+            self.at[used], np.ascontiguousarray(change[used, None]), self.at, True, self.left()
         )
         if sums is None or interrupted:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt if interrupted else _core.Stopped
         self.last[name] = np.stack([beta, before[1] + sums[:, 0]])
         return self.last[name]

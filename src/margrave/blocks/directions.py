@@ -13,6 +13,7 @@ from margrave import _core
 from margrave.blocks.dual import Local, local_of
 from margrave.blocks.point import Change, Point, Share, dot
 from margrave.problem import Floats
+from margrave.progress import FOREVER
 
 _LARGEST_SET = 1024  # variables per round of a block's own problem
 _BUFFER = 1 << 20  # bytes for kernel rows on their way
@@ -88,7 +89,9 @@ class Directions(Point):
         """Return the block's own solutions, from where nothing else was known."""
         return [one for one, p in zip(self.found, self.problems, strict=True) if p is not None]
 
-    def probe(self, p: int, points: Any, coef: Floats, precision: str) -> Floats:
+    def probe(
+        self, p: int, points: Any, coef: Floats, precision: str, deadline: float = FOREVER
+    ) -> Floats:
         """Take everybody's direction d: f'd, d'K d (own rows' part of both), and the largest step.
 
         The largest step is that of each variable to its own bound, the least of them.
@@ -96,7 +99,8 @@ class Directions(Point):
         share, problem = self.shares[p], self.problems[p]
         if problem is None:
             return np.array([0.0, 0.0, np.inf])
-        d, reach = self.aims[p].direction, self._sums(p, points, coef, precision, slice(None))
+        d = self.aims[p].direction
+        reach = self._sums(p, points, coef, precision, slice(None), deadline)
         self.aims[p] = replace(self.aims[p], reach=reach)
         lo, hi = self._box(problem, share.beta)
         with np.errstate(all="ignore"):

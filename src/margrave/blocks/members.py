@@ -13,6 +13,7 @@ from margrave import _core
 from margrave.blocks.point import Change, Point, Rows, Share, row_biases, sides_of, stack
 from margrave.kernels import core_rows
 from margrave.problem import Floats
+from margrave.progress import FOREVER
 
 _MARGIN = 1.15  # active rows per row that is not content
 _NEARLY_ALL = 0.8  # share of rows from which on leaving out the rest does not pay
@@ -59,10 +60,12 @@ class Members(Point):
         self._catch_up()
         return super().state()
 
-    def rebuild(self, p: int, points: Any, coef: Floats, precision: str) -> None:
+    def rebuild(
+        self, p: int, points: Any, coef: Floats, precision: str, deadline: float = FOREVER
+    ) -> None:
         """Compute the scores anew, which makes all rows active."""
         self._log = _Log()
-        super().rebuild(p, points, coef, precision)
+        super().rebuild(p, points, coef, precision, deadline)
 
     def step(
         self,

@@ -11,6 +11,7 @@ comes or goes but for checkpoints.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,6 +23,7 @@ from scipy import sparse
 from margrave import _core
 from margrave.models import Expansion
 from margrave.problem import Floats, Problem
+from margrave.progress import FOREVER
 
 Rows = NDArray[np.int64]
 Change = tuple[Any, Floats]  # rows (their numbers, of a precomputed kernel), and a coefficient each
@@ -105,12 +107,16 @@ class Point:
         rows = np.flatnonzero(beta)
         return self._points(p, rows), beta[rows]
 
-    def rebuild(self, p: int, points: Any, coef: Floats, precision: str) -> None:
+    def rebuild(
+        self, p: int, points: Any, coef: Floats, precision: str, deadline: float = FOREVER
+    ) -> None:
         """Compute the scores anew, from all variables there are."""
-        scores = self._sums(p, points, coef, precision, slice(None))
+        scores = self._sums(p, points, coef, precision, slice(None), deadline)
         self.shares[p] = Share(self.shares[p].beta, scores)
 
-    def certify(self, p: int, points: Any, coef: Floats, bias: Floats) -> None:
+    def certify(
+        self, p: int, points: Any, coef: Floats, bias: Floats, deadline: float = FOREVER
+    ) -> None:
         """Compute in double precision the scores that can matter, from all variables there are.
 
         First those of rows with a variable or a loss, then of those that the error seen so far
@@ -125,7 +131,7 @@ class Point:
             f, far = scores + row_biases(problem.y, bias), _SAFETY * drift
             pays = (value(y, C, f - far) > 0.0) | (value(y, C, f + far) > 0.0)
             needed = np.flatnonzero(((share.beta != 0.0) | pays) & ~fresh)
-            exact = self._sums(p, points, coef, "float64", needed)
+            exact = self._sums(p, points, coef, "float64", needed, deadline)
             drift = float(np.max(np.abs(exact - scores[needed]), initial=drift))
             scores[needed], fresh[needed] = exact, True
         self.shares[p] = replace(share, scores=scores, own=None)
@@ -186,8 +192,19 @@ class Point:
             return next(q for q in self.problems if q is not None).data.X[:0]
         return self._rows(p)[rows]
 
-    def _sums(self, p: int, points: Any, coef: Floats, precision: str, rows: Any) -> Floats:
-        """Sums over rows from anywhere of coefficients times kernel values, for own rows."""
+    def _sums(
+        self,
+        p: int,
+        points: Any,
+        coef: Floats,
+        precision: str,
+        rows: Any,
+        deadline: float = FOREVER,
+    ) -> Floats:
+        """Sums over rows from anywhere of coefficients times kernel values, for own rows.
+
+        Raises ``_core.Stopped`` at the `deadline` (seconds of ``time.time``).
+        """
         problem = self.problems[p]
         if problem is None:
             return np.empty(0)
@@ -196,7 +213,7 @@ class Point:
         total = np.array([problem.offset * coef.sum()])
         model = Expansion(points, coef[:, None], problem.data.kernel, total, precision)
         self.kernel_values += X.shape[0] * len(coef)
-        return model.scores(X, self.threads)[:, 0]
+        return model.scores(X, self.threads, left=lambda: max(0.0, deadline - time.time()))[:, 0]
 
 
 def _zero(problem: Problem | None) -> Share:

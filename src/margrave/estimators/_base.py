@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from os import PathLike
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -25,6 +25,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted
 
+from margrave.estimators._columns import Columns
 from margrave.estimators._input import CheckedInput, Floats, Rows
 from margrave.estimators._lender import Lender
 from margrave.estimators._remote import portable
@@ -34,7 +35,7 @@ from margrave.partitions import nearest
 from margrave.problem import JointProblem, Problem
 from margrave.progress import Progress
 from margrave.report import Report, make_report
-from margrave.resources import parse_bytes, thread_count
+from margrave.resources import one_blas_thread, parse_bytes, thread_count
 from margrave.rows import RemoteRows, RowBlocks, is_mapped
 from margrave.solvers import Settings, Solution, WorkingSet, resolve_solver
 from margrave.solvers.certificate import certificate, certified
@@ -56,7 +57,7 @@ _ADVICE = {
     "unfinished": "the strategy was told to stop before the whole problem is solved; leave out"
     " passes, finish=False or as_published=True for the optimum",
     "hulls": "no direction was found that separates the hulls, which overlap or are too near to"
-    " each other for double precision; raise nu, or choose another kernel",
+    " each other for double precision; {cure}",
     None: "the solver could make no further progress in double precision; scale the features, lower"
     " C, or raise tol, unless the kernel is not positive semidefinite",
 }
@@ -66,6 +67,7 @@ class KernelMachine(CheckedInput):
     """Base class of all estimators: parameters named in the constructors of the subclasses."""
 
     _lender: Lender | None = None  # of a search, while it fits and scores
+    _cure: ClassVar[str] = ""  # of hulls that overlap, where a machine has any
 
     # --- fit -------------------------------------------------------------------------------
 
@@ -99,16 +101,23 @@ class KernelMachine(CheckedInput):
         kept: list[Solution] = []
         has_model = hasattr(self, "gap_")  # of an earlier fit
         remote = isinstance(problems[0].data.X, RemoteRows)
+        solver = resolve_solver(self.solver)
+        columns = Columns.of(problems if lender is None else [])
+        by_rows = isinstance(solver, WorkingSet) and not getattr(problems[0], "is_hull", False)
+        if not by_rows:
+            columns.check(problems, self.memory_limit)
+        problems = columns.narrow(problems)
 
         def keep_early(solutions: Sequence[Solution]) -> None:
             kept[:] = solutions
+            solutions = [columns.widen(solution) for solution in solutions]
             early = copy.copy(self)
             early.__dict__.pop("early_", None)
             pack(early, solutions)
             early._store_certificate(solutions, progress)
             show_early(self, early)
 
-        with progress:
+        with progress, one_blas_thread():
             settings = Settings(
                 tol=self.tol,
                 memory_limit=self.memory_limit,
@@ -121,7 +130,7 @@ class KernelMachine(CheckedInput):
             )
             try:
                 try:
-                    solutions = resolve_solver(self.solver).solve(list(problems), settings, starts)
+                    solutions = solver.solve(list(problems), settings, starts)
                 except KeyboardInterrupt:  # struck between the steps of a strategy
                     progress.interrupt()
                     elsewhere = remote or isinstance(problems[0].data.X, RowBlocks)
@@ -139,7 +148,9 @@ class KernelMachine(CheckedInput):
             raise KeyboardInterrupt(f"{type(self).__name__} keeps the model of the last fit")
         if lender is not None:
             lender.keep(solutions)
-        return solutions, progress
+        if by_rows and columns.used is not None:  # support vectors say it in less room
+            solutions = [replace(solution, weights=None) for solution in solutions]
+        return [columns.widen(solution) for solution in solutions], progress
 
     def _seed(self) -> int:
         """Seed of the solver; without a random_state always the same, so that fits repeat."""
@@ -184,7 +195,7 @@ class KernelMachine(CheckedInput):
             elif reason in (None, "converged") and {"svrg", "csvrg", "dsvrg"} & set(used):
                 reason = "stochastic"
             elif reason in (None, "converged") and {"pairs", "gilbert", "saddle"} & set(used):
-                reason = "hulls" if self.gap_ >= 1.0 else None
+                reason = "hulls" if self._cure and self.gap_ >= 1.0 else None
             elif reason in (None, "converged") and {"cascade", "sodm", "dip"} & set(used):
                 reason = "unfinished"
             advice = _ADVICE[None if reason == "converged" else reason]
@@ -195,7 +206,7 @@ class KernelMachine(CheckedInput):
             )
             warnings.warn(
                 f"{type(self).__name__} stopped at a relative duality gap of {self.gap_:.2g},"
-                f" {missed}: {advice.format(**self.get_params(deep=False))}",
+                f" {missed}: {advice.format(cure=self._cure, **self.get_params(deep=False))}",
                 ConvergenceWarning,
                 stacklevel=outside(),
             )
@@ -208,7 +219,8 @@ class KernelMachine(CheckedInput):
         self._weights = self._fit_rows = self._support_vectors = None
         self._local: LocalModels | Committee | None = None
         if all(solution.weights is not None for solution in solutions):
-            self._weights = np.vstack([one.weights for one in solutions])  # type: ignore[misc]
+            weights = [np.atleast_2d(one.weights) for one in solutions]  # type: ignore[arg-type]
+            self._weights = weights[0] if len(weights) == 1 else np.vstack(weights)
         if isinstance(X, RemoteRows):
             self._support_vectors = X[rows].load()
         elif self._weights is not None:

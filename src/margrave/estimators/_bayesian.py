@@ -20,7 +20,7 @@ from margrave.estimators._transaction import complete
 from margrave.models import Landmarks, Posterior
 from margrave.problem import Data, JointProblem, Problem
 from margrave.progress import Progress
-from margrave.resources import thread_count
+from margrave.resources import one_blas_thread, thread_count
 from margrave.rows import RemoteRows, RowBlocks
 from margrave.solvers import Gibbs, Settings
 from margrave.solvers.augmentation import check_memory, featured
@@ -88,7 +88,7 @@ class BayesianMachine(KernelMachine):
         remote = isinstance(X, RemoteRows)
         if self._lender is not None:
             self._lender.watch(progress)
-        with progress:
+        with progress, one_blas_thread():
             settings = Settings(
                 tol=0.0,
                 memory_limit=self.memory_limit,

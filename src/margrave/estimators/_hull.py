@@ -107,7 +107,8 @@ class HullClassifier(KernelClassifier):
             z = combination_of(X, task.rows[members], solution.beta)
             # the scores are those of rows around their mean
             b += float((X[task.rows[members[[used]]]] @ z)[0]) - float(s[used])
-            weights = z / rho
+            z /= rho
+            weights = z
         scaled = replace(solution, beta=solution.beta / rho, intercept=-b / rho, weights=weights)
         return scaled, rho
 

@@ -83,6 +83,7 @@ class NuSVC(HullClassifier):
     1 2
     """
 
+    _cure = "raise nu, or choose another kernel"
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **HullClassifier._parameter_constraints,
         "nu": [Interval(Real, 0.0, 1.0, closed="right")],
@@ -210,6 +211,8 @@ class HardMarginSVC(HullClassifier):
     >>> model.margin_, model.predict([[1.9], [2.1]]).tolist()
     (1.0, [0, 1])
     """
+
+    _cure = "use NuSVC or SVC, or choose another kernel"
 
     @refuses(
         C="the margin is hard; SVC and NuSVC have soft ones",

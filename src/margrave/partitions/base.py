@@ -11,7 +11,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from margrave import _core
 from margrave.problem import Data, loaded
+from margrave.progress import forever
 
 Rows = NDArray[np.int64]
 
@@ -96,7 +98,8 @@ class Partition(Protocol):
     ) -> Parts:
         """Split the rows into `k` parts or, where some would be empty, fewer.
 
-        Centres come from the rows `among`; `y` tells classes apart.
+        Centres come from the rows `among`; `y` tells classes apart. Those of this package also take
+        `left`, a function that tells the seconds left, and raise ``_core.Stopped`` where none are.
         """
         ...
 
@@ -107,9 +110,9 @@ def check_count(k: int, n_rows: int) -> None:
         raise ValueError(f"{n_rows} rows cannot be split into {k} parts")
 
 
-def nearest(places: Places, X: Any, threads: int = 1) -> Rows:
+def nearest(places: Places, X: Any, threads: int = 1, left: Callable[[], float] = forever) -> Rows:
     """Nearest part of every row; of equals the first."""
-    found = by_tiles(places, X, lambda D, first: D.argmin(axis=1), threads)
+    found = by_tiles(places, X, lambda D, first: D.argmin(axis=1), threads, left)
     return found.astype(np.int64)
 
 
@@ -118,12 +121,15 @@ def by_tiles(
     X: Any,
     use: Callable[[NDArray[Any], int], NDArray[Any]],
     threads: int = 1,
+    left: Callable[[], float] = forever,
 ) -> NDArray[Any]:
     """Use the distances of some thousand rows at a time; `use` gets them and the first row."""
     step = max(1, _TILE // max(1, places.width))
+
+    def tile(first: int) -> NDArray[Any]:
+        if left() <= 0.0:
+            raise _core.Stopped
+        return use(places.distances(loaded(X[first : first + step])), first)
+
     with ThreadPoolExecutor(1 if places.is_python else threads) as pool:
-        tiles = pool.map(
-            lambda first: use(places.distances(loaded(X[first : first + step])), first),
-            range(0, X.shape[0], step),
-        )
-        return np.concatenate(list(tiles))
+        return np.concatenate(list(pool.map(tile, range(0, X.shape[0], step))))

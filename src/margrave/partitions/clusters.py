@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,6 +14,7 @@ from scipy import sparse
 from margrave.kernels import Kernel
 from margrave.partitions.base import Parts, Places, Rows, by_tiles, check_count, nearest
 from margrave.problem import Data, loaded
+from margrave.progress import forever
 
 Floats = NDArray[np.float64]
 
@@ -46,6 +48,7 @@ class KMeans:
         among: Rows | None = None,
         y: Any = None,
         threads: int = 1,
+        left: Callable[[], float] = forever,
     ) -> Parts:
         """Place the centres and assign every row."""
         check_count(k, data.n_rows)
@@ -60,10 +63,10 @@ class KMeans:
         dtype = np.float64 if _is_far(sample) else X.dtype
         places = Centres(_dense(sample[chosen]).astype(dtype))
         for _ in range(self.rounds):
-            label = nearest(places, sample, threads)
+            label = nearest(places, sample, threads, left)
             means = _means(label, k, sample)
             places = Centres(np.where(np.isnan(means), places.points, means).astype(dtype))
-        return settle(places, X, k, self.balanced, threads)
+        return settle(places, X, k, self.balanced, threads, left)
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,7 @@ class KernelKMeans:
         among: Rows | None = None,
         y: Any = None,
         threads: int = 1,
+        left: Callable[[], float] = forever,
     ) -> Parts:
         """Cluster the sample and assign every row."""
         check_count(k, data.n_rows)
@@ -143,7 +147,7 @@ class KernelKMeans:
                 break
             label = found
         places = KernelCentres.of(data.kernel, points, K, label, k)
-        return settle(places, data.X, k, self.balanced, threads)
+        return settle(places, data.X, k, self.balanced, threads, left)
 
 
 @dataclass(frozen=True)
@@ -188,14 +192,18 @@ class KernelCentres:
         return KernelCentres(self.kernel, self.points, shares, self.half_squares[parts])
 
 
-def settle(places: Places, X: Any, k: int, balanced: bool, threads: int) -> Parts:
+def settle(
+    places: Places, X: Any, k: int, balanced: bool, threads: int, left: Callable[[], float]
+) -> Parts:
     """Parts of all rows, without empty ones."""
-    label = level(places, X, k, threads) if balanced else nearest(places, X, threads)
+    label = level(places, X, k, threads, left) if balanced else nearest(places, X, threads, left)
     used, label = np.unique(label, return_inverse=True)
     return Parts(label.astype(np.int64), places.keep(used))
 
 
-def level(places: Places, X: Any, k: int, threads: int = 1) -> Rows:
+def level(
+    places: Places, X: Any, k: int, threads: int = 1, left: Callable[[], float] = forever
+) -> Rows:
     """Nearest part with room: as if rows chose one after the other, the most decided first.
 
     Rows choose all at once; a part that is chosen too often sends the least decided away and takes
@@ -208,7 +216,7 @@ def level(places: Places, X: Any, k: int, threads: int = 1) -> Rows:
         two = np.partition(D, 1, axis=1)[:, :2] if k > 1 else np.repeat(D, 2, axis=1)
         return np.stack([D.argmin(axis=1), two[:, 1] - two[:, 0]], axis=1)
 
-    found = by_tiles(places, X, look, threads)
+    found = by_tiles(places, X, look, threads, left)
     label = found[:, 0].astype(np.int64)
     rank = np.empty(n, dtype=np.int64)
     rank[np.argsort(-found[:, 1], kind="stable")] = np.arange(n)
@@ -231,7 +239,7 @@ def level(places: Places, X: Any, k: int, threads: int = 1) -> Rows:
             found: NDArray[Any] = np.where(barred, np.inf, D).argmin(axis=1)
             return found
 
-        label[rows] = by_tiles(places, X[rows], choose, threads)
+        label[rows] = by_tiles(places, X[rows], choose, threads, left)
 
 
 def draw(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from margrave.kernels import core_rows
 from margrave.partitions.base import Parts, Rows, check_count
 from margrave.partitions.clusters import clustering
 from margrave.problem import Data
+from margrave.progress import forever
 from margrave.rows import RemoteRows
 
 Floats = NDArray[np.float64]
@@ -30,6 +32,7 @@ class Random:
         among: Rows | None = None,
         y: Any = None,
         threads: int = 1,
+        left: Callable[[], float] = forever,
     ) -> Parts:
         """Deal the rows out."""
         check_count(k, data.n_rows)
@@ -58,6 +61,7 @@ class Stratified:
         among: Rows | None = None,
         y: Any = None,
         threads: int = 1,
+        left: Callable[[], float] = forever,
     ) -> Parts:
         """Find landmarks and strata and deal out the rows of each stratum."""
         check_count(k, data.n_rows)
@@ -66,12 +70,12 @@ class Stratified:
                 "partition='stratified' needs all rows in one array; rows with the workers of an"
                 " engine have 'random', 'kmeans' and 'dip'"
             )
-        marks, _ = pivots(data, min(self.landmarks, data.n_rows), threads)
+        marks, _ = pivots(data, min(self.landmarks, data.n_rows), threads, left)
         squares = diagonal(data)
         apart, stratum = np.full(data.n_rows, np.inf), np.zeros(data.n_rows, dtype=np.int64)
         for number, mark in enumerate(marks):
             # k(x, x) is the same for every landmark
-            distance = squares[mark] - 2.0 * column(data, int(mark), threads)
+            distance = squares[mark] - 2.0 * column(data, int(mark), threads, left)
             stratum[distance < apart] = number
             apart = np.minimum(apart, distance)
         return deal(stratum, k, seed)
@@ -97,6 +101,7 @@ class DistributionPreserving:
         among: Rows | None = None,
         y: Any = None,
         threads: int = 1,
+        left: Callable[[], float] = forever,
     ) -> Parts:
         """Find the clusters of each class and deal out the rows of each cluster."""
         check_count(k, data.n_rows)
@@ -105,7 +110,7 @@ class DistributionPreserving:
         for number, rows in enumerate(classes):
             own = data.restrict(rows)
             clusters = clustering(data.kernel).split(
-                own, min(self.clusters, len(rows)), seed, threads=threads
+                own, min(self.clusters, len(rows)), seed, threads=threads, left=left
             )
             stratum[rows] = number * self.clusters + clusters.label
         return deal(stratum, k, seed)
@@ -120,44 +125,49 @@ def deal(stratum: Rows, k: int, seed: int) -> Parts:
     return Parts(label)
 
 
-def pivots(data: Data, count: int, threads: int = 1) -> tuple[Rows, Floats]:
+def pivots(
+    data: Data, count: int, threads: int = 1, left: Callable[[], float] = forever
+) -> tuple[Rows, Floats]:
     """Pivoted Cholesky: rows that explain the kernel matrix best, and the factor L, L L' ~ K.
 
         D = diag K;   j = row 0, then argmax D;   l = (K[:, j] - L L[j]') / sqrt(D_j);   D -= l^2
 
     The determinant of the chosen rows' kernel matrix is the product of the D_j. Ends early when
-    nothing is left to explain.
+    nothing is left to explain, or no seconds are `left`.
     """
-    left = diagonal(data)
-    least = 1e-10 * float(left.max())
+    D = diagonal(data)
+    least = 1e-10 * float(D.max())
     L = np.zeros((data.n_rows, count))
     chosen: list[int] = []
-    while len(chosen) < count:
-        pivot = int(left.argmax()) if chosen else 0
-        if left[pivot] <= least:
-            pivot = int(left.argmax())
-            if left[pivot] <= least:
+    while len(chosen) < count and not (chosen and left() <= 0.0):
+        pivot = int(D.argmax()) if chosen else 0
+        if D[pivot] <= least:
+            pivot = int(D.argmax())
+            if D[pivot] <= least:
                 break
         s = len(chosen)
         l_new = column(data, pivot, threads) - L[:, :s] @ L[pivot, :s]
-        L[:, s] = l_new / np.sqrt(left[pivot])
-        left = np.maximum(left - L[:, s] ** 2, 0.0)
-        left[pivot] = 0.0
+        L[:, s] = l_new / np.sqrt(D[pivot])
+        D = np.maximum(D - L[:, s] ** 2, 0.0)
+        D[pivot] = 0.0
         chosen.append(pivot)
     return np.array(chosen, dtype=np.int64), L[:, : len(chosen)]
 
 
-def column(data: Data, row: int, threads: int = 1) -> Floats:
+def column(data: Data, row: int, threads: int = 1, left: Callable[[], float] = forever) -> Floats:
     """Kernel values of all rows with one."""
+    seconds = left()
+    if seconds <= 0.0:
+        raise _core.Stopped
     if data.kernel.is_precomputed:
         return np.asarray(data.X[:, row], dtype=np.float64)
     point = data.X[row : row + 1]
     if data.kernel.is_callable:
         return data.kernel.evaluate(data.X, point)[:, 0]
     one = np.ones((1, 1))
-    return _core.scores(
-        data.kernel.core(), core_rows(data.X), core_rows(point), one, "float64", threads
-    )[:, 0]
+    rows = core_rows(data.X), core_rows(point)
+    values = _core.scores(data.kernel.core(), *rows, one, "float64", threads, seconds=seconds)
+    return values[:, 0]
 
 
 def diagonal(data: Data) -> Floats:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from margrave import _core
 from margrave.problem import Floats, Problem
 from margrave.rows import size_in_bytes
+from margrave.solvers.base import CHEAP
 from margrave.solvers.levels import Levels
 from margrave.solvers.parts import SHIFT_INVARIANT, Division
 
@@ -35,7 +36,6 @@ _LAST_ROUNDS = 10
 _MARGIN = 1.15  # active rows per row that is not content
 _SPARE_ROWS = 1000
 _NEARLY_ALL = 0.8  # share of rows from which on leaving out the rest does not pay
-_CHEAP = 5e8  # kernel values that a stop may wait for: less than a second
 
 
 class ActiveSet:
@@ -112,7 +112,7 @@ class ActiveSet:
 
     def figures(self) -> Record:
         """Figures of the whole problem at the last point that it took over."""
-        if self.part is not None and self._price() < _CHEAP:
+        if self.part is not None and self._price() < CHEAP:
             self._adopt(1e18)
         self._close_part()
         return self._told(self._whole(0.0).figures())

@@ -37,6 +37,7 @@ from margrave.engines import Engine, Shards
 from margrave.kernels import Kernel
 from margrave.partitions.strata import pivots
 from margrave.problem import Data, Floats, Problem
+from margrave.resources import in_words
 from margrave.solvers.base import Settings
 from margrave.solvers.block_minimization import best_step
 from margrave.solvers.linear_newton import solve_positive, unit_of
@@ -55,6 +56,7 @@ INDEFINITE = (
     " rows; solver='exact' works with every kernel"
 )
 _MATRICES = 3  # as large as the kernel matrix, at a time
+_VECTORS = 30  # of a number per row, beside the features
 
 
 @dataclass(frozen=True)
@@ -222,7 +224,7 @@ class Weights(_Iterated):
         self.shards.close()
 
     def _left(self) -> float:
-        return max(0.0, min(self.settings.progress.remaining(), 1e18))
+        return self.settings.seconds_left()
 
 
 class Coefficients(_Iterated):
@@ -369,8 +371,10 @@ def featured(
     of weights w are those of the landmarks with the coefficients L'^-1 w.
     """
     rows = problem.data_rows
+    count = min(features, len(rows))
+    _check_features(count, len(rows), settings)
     data = problem.data.restrict(rows) if len(rows) < problem.data.n_rows else problem.data
-    marks, factor = pivots(data, min(features, len(rows)), settings.threads)
+    marks, factor = pivots(data, count, settings.threads, settings.seconds_left)
     linear = Data(factor, Kernel("linear"), np.array([0, len(rows)], dtype=np.int64))
     part = {"blocks": None} if isinstance(problem, Problem) else {}
     return replace(problem, data=linear, **part), marks, factor[marks]
@@ -396,6 +400,19 @@ def check_memory(n: int, settings: Settings) -> None:
             f"the kernel matrix of {n} rows and its factors take {needed / 2**30:.1f} GiB, above"
             f" the memory_limit of {settings.memory / 2**30:.1f} GiB; use"
             " ExpectationMaximization(features=1000), or solver='auto'"
+        )
+
+
+def _check_features(count: int, n: int, settings: Settings) -> None:
+    """Raise if the features of the rows do not fit into the memory."""
+    row = 8 * n
+    needed = (count + _VECTORS) * row
+    if needed > settings.memory:
+        most = settings.memory // row - _VECTORS
+        cure = f"features={most}" if most > 0 else "the linear kernel"
+        raise ValueError(
+            f"{count} features of {n} rows take {in_words(needed)}, above the memory_limit of"
+            f" {in_words(settings.memory)}; use no more than {cure}, or SVC with solver='auto'"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,9 +13,11 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from margrave.problem import Floats, JointProblem, Problem, Solution
-from margrave.progress import Progress
+from margrave.progress import FOREVER, Progress
 from margrave.resources import parse_bytes
 from margrave.rows import RemoteRows
+
+CHEAP = 2e8  # kernel values that a stop may wait for: less than a second
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -49,6 +52,14 @@ class Settings:
     def is_spent(self) -> bool:
         """Whether a budget is used up, if only the rounds of one problem."""
         return self.is_over or self.progress.stop_reason not in (None, "converged")
+
+    def seconds_left(self) -> float:
+        """Until the time limit, for what is asked to stop then."""
+        return 0.0 if self.progress.is_over else max(0.0, min(self.progress.remaining(), FOREVER))
+
+    def deadline(self) -> float:
+        """When the time is over, for workers: in seconds of ``time.time``."""
+        return time.time() + self.seconds_left()
 
     @cached_property
     def memory(self) -> int:

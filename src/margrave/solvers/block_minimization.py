@@ -15,7 +15,6 @@ on with the rows where they are (`distributed.py`): it needs far fewer rounds to
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from numbers import Real
@@ -24,10 +23,11 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from margrave import _core
 from margrave.blocks import precision_for
 from margrave.blocks.point import stack
 from margrave.engines import ShardLost, resolve_engine
-from margrave.partitions import Parts, clustering, resolve_partition
+from margrave.partitions import Parts, Random, clustering, resolve_partition
 from margrave.problem import Floats, JointProblem, Problem, Solution
 from margrave.progress import Progress
 from margrave.rows import RemoteRows, RowBlocks
@@ -39,7 +39,6 @@ from margrave.solvers.distributed import DistributedSet
 from margrave.solvers.hull import HullCore
 from margrave.solvers.parts import SHIFT_INVARIANT, Division, Effort
 
-_FOR_EVER = 1e9  # seconds
 _ROUGH = 1e-3  # tolerance of the blocks down to which single precision and few steps will do
 _TRIALS = 8  # steps per call
 _BLOCK_ROWS = 6000  # about: a larger one takes longer than the whole is better for it
@@ -141,10 +140,8 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
         if partition is None:
             by_distance = data.kernel.name in SHIFT_INVARIANT
             partition = clustering(data.kernel) if by_distance else "random"
-        chosen = resolve_partition(partition)
-        return chosen.split(
-            data, count, settings.seed, y=division.classes, threads=settings.threads
-        )
+        parts = division.split(resolve_partition(partition), count, settings.seed)
+        return parts or Random().split(data, count, settings.seed)
 
     def _check(self, problems: Sequence[Any]) -> None:
         refuse_unless("pbm", problems)
@@ -194,6 +191,9 @@ class _Run:
                     self.cluster.become(p, problem, problem.feasible(beta), "float64")
                     self.cluster.save(phase="rounds", done=0)
                     break
+                except _core.Stopped:  # without scores nothing is known of the starts
+                    self.is_torn = True
+                    return
                 except ShardLost as lost:
                     self.cluster.recover(lost)
 
@@ -221,7 +221,10 @@ class _Run:
     # --- rounds ----------------------------------------------------------------------------
 
     def _rounds(self) -> bool:
-        """Make rounds; True if the time was over with nothing better than the blocks' own."""
+        """Make rounds; True if the time was over with nothing better than the blocks' own.
+
+        A round without the time for its step leaves the blocks where they were.
+        """
         cluster, enough = self.cluster, False
         while True:
             try:
@@ -229,6 +232,8 @@ class _Run:
                 if enough or self.done == self.limit:
                     return False
                 moved = self._round()
+            except _core.Stopped:
+                return True
             except ShardLost as lost:
                 self.done = cluster.recover(lost).get("done", 0)
                 enough, self.figures = False, []
@@ -245,7 +250,7 @@ class _Run:
         before, moved = cluster.moved, False
         rough = solver.inner_tol >= _ROUGH
         tol = solver.inner_tol / (1 if self.done == 0 else len(cluster.parts))
-        deadline = time.time() + min(settings.progress.remaining(), _FOR_EVER)
+        deadline = settings.deadline()
         everyone = range(len(self.problems))
         changes: list[Any] = []
         for p in everyone:  # 1. a direction from every block
@@ -255,6 +260,8 @@ class _Run:
             changes.append((points, coef))
         if self.done == 0:
             self._keep_local()
+        if settings.is_over:  # a step takes as many kernel values as all blocks together
+            raise _core.Stopped
         for p in everyone:
             points, coef = changes[p]
             moved = moved or len(coef) > 0
@@ -268,7 +275,8 @@ class _Run:
         cluster, problem = self.cluster, self.cluster.problems[p]
         # 2. how the objective changes along it
         precision = precision_for(self.settings.tol, problem.data) if rough else "float64"
-        probes = cluster.map("probe", p, points, coef, precision)
+        deadline = self.settings.deadline()
+        probes = cluster.map("probe", p, points, coef, precision, deadline)
         cluster.single |= {p} if precision == "float32" else set()
         slope, curvature = (float(sum(probe[i] for probe in probes)) for i in (0, 1))
         largest = float(min(probe[2] for probe in probes))

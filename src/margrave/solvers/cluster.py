@@ -21,8 +21,9 @@ from margrave.blocks.point import stack
 from margrave.engines import Engine, ShardLost, Shards
 from margrave.partitions import Parts
 from margrave.problem import Data, Floats, Problem
+from margrave.progress import FOREVER
 from margrave.rows import size_in_bytes
-from margrave.solvers.base import Settings
+from margrave.solvers.base import CHEAP, Settings
 from margrave.solvers.checkpoint import Checkpoint
 
 logger = logging.getLogger("margrave")
@@ -118,8 +119,11 @@ class Cluster:
             self.rebuild(p, precision)
 
     def rebuild(self, p: int, precision: str) -> None:
-        """Compute the scores of a problem anew."""
-        self.map("rebuild", p, *self.support(p), precision)
+        """Compute the scores of a problem anew; raises ``_core.Stopped`` where there is no time."""
+        points, coef = self.support(p)
+        is_cheap = self.data.is_linear or len(coef) * self.data.n_rows < CHEAP
+        deadline = FOREVER if is_cheap else self.settings.deadline()
+        self.map("rebuild", p, points, coef, precision, deadline)
         self.single.discard(p)
 
     def support(self, p: int) -> tuple[Any, Floats]:

@@ -160,7 +160,7 @@ class Kernels:
 
     def seconds_left(self) -> float:
         """Until the time limit, for work before the first round."""
-        return max(0.0, min(self.progress.remaining(), 1e18))
+        return self.settings.seconds_left()
 
     def rows(self, precision: str, offset: float, cache: bool = True) -> _core.KernelRows:
         key = (precision, offset, cache)

@@ -94,6 +94,9 @@ class DistributedSet:
                 records.append({**self.last, "ago": 0.0})
             except ShardLost as lost:
                 self.restore(self.cluster.recover(lost))
+            except _core.Stopped:  # before the scores of a start were there
+                self.is_broken = True
+                return "stopped", records
             except KeyboardInterrupt:  # some parts have made a step, and others have not
                 self.interrupted = self.is_broken = True
                 return "stopped", records
@@ -116,7 +119,9 @@ class DistributedSet:
                     self._save()
                     is_safe = True
                 points, coef = self.cluster.support(self.p)
-                self.cluster.map("certify", self.p, points, coef, self.bias)
+                self.cluster.map(
+                    *("certify", self.p, points, coef, self.bias), time.time() + time_left
+                )
                 self.told = None
                 figures = self._certain(finally_=True)
                 self._save()  # what was certified is what will be shown
@@ -124,6 +129,8 @@ class DistributedSet:
             except ShardLost as lost:
                 self.restore(self.cluster.recover(lost))
                 lost_rounds = not is_safe
+            except _core.Stopped:  # scores of some parts are better than before
+                return None
             except KeyboardInterrupt:
                 self.interrupted = self.is_broken = True
                 return None
@@ -138,7 +145,7 @@ class DistributedSet:
             figures = self._certain(finally_=True)
             self._save()
             return figures
-        except (ShardLost, KeyboardInterrupt):
+        except (ShardLost, KeyboardInterrupt, _core.Stopped):
             self.is_broken = True
             return self._torn()
 

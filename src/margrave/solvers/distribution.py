@@ -74,9 +74,9 @@ class DistributionPreserving(BaseEstimator):  # type: ignore[misc]
             count = min(max(2, n_rows // _PART_ROWS), max(1, n_rows // _FEWEST_ROWS))
         if starts is not None:
             return finish(problems, settings, starts, "dip", 0)
-        parts = Dealt(self.clusters).split(
-            *(division.data, count, settings.seed), y=division.classes, threads=settings.threads
-        )
+        parts = division.split(Dealt(self.clusters), count, settings.seed)
+        if parts is None:  # no time
+            return finish(problems, settings, None, "dip", 0)
         averaged = all(problem.loss.is_averaged for problem in problems)
         effort = Effort(max(_LOCAL_TOL, settings.tol), own_prices=averaged)
         found = division.solve(parts, None, effort)

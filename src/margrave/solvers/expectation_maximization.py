@@ -25,7 +25,6 @@ from typing import Any, Protocol
 import numpy as np
 from scipy import linalg
 from sklearn.base import BaseEstimator
-from threadpoolctl import threadpool_limits
 
 from margrave import _core
 from margrave.engines import Engine, ShardLost, resolve_engine
@@ -98,12 +97,6 @@ class ExpectationMaximization(BaseEstimator):  # type: ignore[misc]
         self._check(problems)
         for problem, given in zip(problems, starts or [], strict=bool(starts)):
             check_start(problem, given)
-        with threadpool_limits(settings.threads, user_api="blas"):
-            return self._solve(problems, settings, starts)
-
-    def _solve(
-        self, problems: Sequence[Any], settings: Settings, starts: Sequence[Floats] | None
-    ) -> list[Solution]:
         engine = resolve_engine(settings.engine, settings.threads)
         solutions = []
         for number, problem in enumerate(problems):

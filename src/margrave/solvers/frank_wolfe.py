@@ -85,7 +85,7 @@ class FrankWolfe(BaseEstimator):  # type: ignore[misc]
                 f" out partitions and engine for kernel={problems[0].data.kernel.name!r}"
             )
         return solve_each(
-            problems, starts, lambda problem, where: _Run(self, problem, settings, where)
+            problems, starts, lambda problem, where: _Run(self, problem, settings, where), settings
         )
 
 
@@ -97,6 +97,7 @@ class _Run(HullRun):
     ) -> None:
         super().__init__("gilbert", problem, settings, where)
         self.solver = solver
+        self.scores: Floats | None = None  # of the weights so far, with a kernel
 
     def solve(self, start: Floats | None) -> Solution:
         """Step on shards until the gap is certified or a budget used up."""
@@ -126,13 +127,14 @@ class _Run(HullRun):
                 "pairwise": pairwise,
                 "threads": settings.threads,
                 "memory": memory,
+                "left": settings.seconds_left,
             }
             shards = resolve_engine("serial", 1).scatter(KernelCornerBlock, [piece])
         with shards:
             with self.stoppable():
                 self._rounds(shards)
             weight = np.concatenate(shards.map("weights"))
-        return self.solution(weight)
+        return self.solution(weight, self.scores)
 
     def _rounds(self, shards: Shards) -> None:
         dot = _dot if self.problem.data.is_linear else _kernel_dot
@@ -140,6 +142,8 @@ class _Run(HullRun):
         z = shards.reduce("point")
         move: Move | None = None
         for self.round in itertools.count():
+            if not self.problem.data.is_linear:
+                self.scores = z[1]
             # 1. the corner of least z'v and, with it, the certificate
             if self.round % _FRESH == _FRESH - 1:
                 look(shards, z, move)

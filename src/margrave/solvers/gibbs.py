@@ -27,7 +27,6 @@ from typing import Any
 import numpy as np
 from scipy import linalg
 from sklearn.base import BaseEstimator
-from threadpoolctl import threadpool_limits
 
 from margrave import _core
 from margrave.blocks.augmented import AugmentedBlock, drawn_sums, sides_of, stream_of, symmetric
@@ -35,6 +34,7 @@ from margrave.blocks.augmented_joint import JointAugmentedBlock
 from margrave.engines import Engine, ShardLost, resolve_engine
 from margrave.models import Posterior
 from margrave.problem import Floats, JointProblem, Problem, Solution
+from margrave.resources import in_words
 from margrave.rows import RemoteRows, RowBlocks
 from margrave.solvers.base import Settings, check_integer
 from margrave.solvers.joint_maximization import joint_pieces
@@ -111,8 +111,7 @@ class Gibbs(BaseEstimator):  # type: ignore[misc]
         engine = resolve_engine(settings.engine, settings.threads)
         for attempt in itertools.count(1):
             try:
-                with threadpool_limits(settings.threads, user_api="blas"):
-                    return self._sample(problem, lam, settings, engine)
+                return self._sample(problem, lam, settings, engine)
             except ShardLost as lost:  # from the start, to the same bits
                 if attempt == _MOST_LOSSES:
                     raise RuntimeError(f"workers were lost {attempt} times: {lost}") from lost
@@ -123,6 +122,7 @@ class Gibbs(BaseEstimator):  # type: ignore[misc]
         self, problem: Problem | JointProblem, lam: float, settings: Settings, engine: Engine
     ) -> Sampled:
         form: Any = _JointSampler if isinstance(problem, JointProblem) else _sampler_of(problem)
+        _check_memory(problem, self.chains, settings)
         sampler = form(problem, lam, self.chains, settings, engine)
         trace = Trace(sampler.W.shape, self.n_samples, self.keep_draws)
         iteration = 0
@@ -191,7 +191,7 @@ class _WeightSampler(_OneOutput):
         self.shards.close()
 
     def _left(self) -> float:
-        return max(0.0, min(self.settings.progress.remaining(), 1e18))
+        return self.settings.seconds_left()
 
 
 class _RowSampler(_OneOutput):
@@ -280,7 +280,19 @@ class _JointSampler:
         self.shards.close()
 
     def _left(self) -> float:
-        return max(0.0, min(self.settings.progress.remaining(), 1e18))
+        return self.settings.seconds_left()
+
+
+def _check_memory(problem: Problem | JointProblem, chains: int, settings: Settings) -> None:
+    """Raise if the systems of the chains and the covariance do not fit into the memory."""
+    d = int(problem.data.X.shape[1]) + 1
+    needed = 8 * d * d * (getattr(problem, "n_classes", 1) + chains + 2)
+    if needed > settings.memory:
+        raise ValueError(
+            f"the covariance of {d} weights and the systems of {chains} chains take"
+            f" {in_words(needed)}, above the memory_limit of {in_words(settings.memory)}; use fewer"
+            " features"
+        )
 
 
 def _sampler_of(problem: Problem) -> type[_WeightSampler | _RowSampler]:

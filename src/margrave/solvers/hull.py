@@ -16,12 +16,14 @@ hulls overlap, and no direction separates them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from margrave.blocks.hull import fill
 from margrave.problem import Data, Floats, Problem, Solution, loaded
+from margrave.solvers.base import Settings
 from margrave.solvers.descent import Core, Record
 
 NOTHING = 1e-12  # of the largest |x|^2: a U below it is none
@@ -104,13 +106,22 @@ class HullCore:
         return self.core.scores if self.shift is None else self.core.scores - self.shift
 
 
-def refuse_overlap(problems: Sequence[Any], solutions: list[Solution]) -> list[Solution]:
-    """Raise where there is no distance; else return the solutions."""
-    for problem, solution in zip(problems, solutions, strict=True):
+def refuse_overlap(
+    problems: Sequence[Any], solutions: list[Solution], settings: Settings
+) -> list[Solution]:
+    """Raise where there is no distance; else return the solutions.
+
+    Only a solver that has stopped by itself can tell: one whose time or rounds are used up, or that
+    was interrupted, has found no points of the hulls that are near each other, nor a direction.
+    """
+    for number, (problem, solution) in enumerate(zip(problems, solutions, strict=True)):
         if not getattr(problem, "is_hull", False) or problem.shift is not None:
             continue
         square = largest_square(problem.data)
         if solution.objective <= NOTHING * square and solution.dual >= 0.0:
+            if settings.is_spent:
+                solutions[number] = replace(solution, gap=np.inf, converged=False)
+                continue
             raise ValueError(
                 "the hulls overlap: no direction separates the classes. They come as near as"
                 f" {np.sqrt(2.0 * max(0.0, solution.objective)):.2g} with rows of norm up to"

@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from margrave import _core
 from margrave.blocks.corners import GRID
 from margrave.blocks.hull import fill
 from margrave.engines import ShardLost
 from margrave.engines.base import Shards
 from margrave.problem import Floats, Problem, Solution
-from margrave.solvers.base import Settings, check_start, refuse_unless
+from margrave.progress import FOREVER
+from margrave.solvers.base import CHEAP, Settings, check_start, refuse_unless
 from margrave.solvers.hull import NOTHING, bounds, largest_square, refuse_overlap
 
 logger = logging.getLogger("margrave")
@@ -49,6 +51,7 @@ def solve_each(
     problems: Sequence[Any],
     starts: Sequence[Floats] | None,
     run: Callable[[Any, str], HullRun],
+    settings: Settings,
 ) -> list[Solution]:
     """Solve the problems one after the other; `run` makes the way of one, which has a place."""
     for problem, start in zip(problems, starts or [], strict=bool(starts)):
@@ -58,7 +61,7 @@ def solve_each(
         where = f"problem {number + 1} of {len(problems)}" if len(problems) > 1 else ""
         begin = None if starts is None else problem.feasible(starts[number])
         solutions.append(_with_losses(run(problem, where), begin))
-    return refuse_overlap(problems, solutions)
+    return refuse_overlap(problems, solutions, settings)
 
 
 def _with_losses(run: HullRun, start: Floats | None) -> Solution:
@@ -152,19 +155,28 @@ class HullRun:
 
     @contextmanager
     def stoppable(self) -> Iterator[None]:
-        """Ctrl-C ends the rounds; the weights so far are kept."""
+        """Ctrl-C and the time limit end the rounds; the weights so far are kept."""
         try:
             yield
+        except _core.Stopped:
+            pass
         except KeyboardInterrupt:
             self.progress.interrupt()
 
-    def solution(self, weight: Floats) -> Solution:
-        """Return the weights with their certificate, computed anew in double precision."""
+    def solution(self, weight: Floats, running: Floats | None = None) -> Solution:
+        """Return the weights with their certificate, computed anew in double precision.
+
+        Where there is no time for that the `running` scores have to do; without any nothing is
+        known of the weights.
+        """
         problem = self.problem
         for side in (problem.y > 0, problem.y < 0):  # of all blocks, also when stopped half-way
             weight[side] = np.minimum(weight[side] / weight[side].sum(), problem.C[side])
         beta = problem.y * weight
-        scores = self._scores(beta)
+        found = self._scores(beta)
+        scores = running if found is None else found
+        if scores is None:
+            scores = np.zeros(len(beta))
         U, m, least = 0.5 * float(beta @ scores), 0.0, problem.y * scores
         for side in (problem.y > 0, problem.y < 0):
             m += float(least[side] @ fill(least[side], problem.C[side]))
@@ -184,12 +196,14 @@ class HullRun:
             interrupted=self.progress.stop_reason == "interrupted",
         )
 
-    def _scores(self, beta: Floats) -> Floats:
+    def _scores(self, beta: Floats) -> Floats | None:
+        """K beta; None if there is no time for it, unless it takes hardly any."""
         data, rows = self.problem.data, self.problem.data_rows
         used = np.flatnonzero(beta)
+        is_cheap = data.is_linear or len(used) * len(rows) < CHEAP
+        left = FOREVER if is_cheap else self.settings.seconds_left()
         kernel_rows = data.kernel_rows("float64", 0, 1 << 25, self.settings.threads, cache=False)
         sums, _ = kernel_rows.multiply(
-            rows[used], np.ascontiguousarray(beta[used, None]), rows, True, 1e18
+            rows[used], np.ascontiguousarray(beta[used, None]), rows, True, left
         )
-        assert sums is not None
-        return np.ascontiguousarray(sums[:, 0])
+        return None if sums is None else np.ascontiguousarray(sums[:, 0])

@@ -235,7 +235,7 @@ class JointWeights:
         return np.zeros((self.k, self.size)), np.zeros(self.problem.shape)
 
     def _left(self) -> float:
-        return max(0.0, min(self.settings.progress.remaining(), 1e18))
+        return self.settings.seconds_left()
 
 
 def joint_pieces(

@@ -52,10 +52,9 @@ class Levels:
             if settings.is_over:
                 return
             among = division.support(betas) if betas and self._adapts(division) else None
-            parts = partition.split(
-                *(data, self.branching**level, settings.seed + level, among),
-                threads=settings.threads,
-            )
+            parts = division.split(partition, self.branching**level, settings.seed + level, among)
+            if parts is None:
+                return
             if parts.places is None:
                 raise ValueError(
                     f"the partition {self.partition!r} makes parts that have no place, so that"

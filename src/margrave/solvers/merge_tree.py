@@ -111,7 +111,7 @@ class MergeTree(BaseEstimator):  # type: ignore[misc]
         return finish(problems, settings, betas, "sodm", done, solutions)
 
     def _split(self, division: Division) -> Parts | None:
-        """Parts of the first level; None if the rows are too few for any."""
+        """Parts of the first level; None if the rows are too few for any, or the time is over."""
         check_integer("levels", self.levels, 1)
         check_integer("branching", self.branching, 2)
         partition, n_rows = resolve_partition(self.partition), division.data.n_rows
@@ -124,13 +124,7 @@ class MergeTree(BaseEstimator):  # type: ignore[misc]
             levels -= 1
         if levels == 0:
             return None
-        settings = division.settings
-        count = self.branching**levels
-        return partition.split(
-            *(division.data, count, settings.seed),
-            y=division.classes,
-            threads=settings.threads,
-        )
+        return division.split(partition, self.branching**levels, division.settings.seed)
 
 
 def _as_they_are(

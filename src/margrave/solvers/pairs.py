@@ -71,7 +71,7 @@ class PairSwaps(BaseEstimator):  # type: ignore[misc]
             solutions = descend(problems, settings, starts, core_of, "pairs", self.size)
         else:
             solutions = self._in_blocks(problems, settings, starts)
-        return refuse_overlap(problems, solutions)
+        return refuse_overlap(problems, solutions, settings)
 
     def _in_blocks(
         self, problems: Sequence[Problem], settings: Settings, starts: Sequence[Floats] | None

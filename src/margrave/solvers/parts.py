@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,9 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from margrave import _core
 from margrave.blocks import DualBlock, Local, precision_for
 from margrave.engines import ShardLost, resolve_engine
-from margrave.partitions import Parts
+from margrave.partitions import PARTITIONS, Partition, Parts
 from margrave.problem import Data, Floats, JointProblem, Problem, Solution
 from margrave.rows import RowBlocks, size_in_bytes
 from margrave.solvers.base import Settings
@@ -33,7 +33,6 @@ Task = tuple[Any, Floats | None]  # a problem, and where it begins
 Tasks = list[Task]  # of the same rows
 
 SHIFT_INVARIANT = ("rbf", "laplacian")  # kernels that fall with the distance
-_FOR_EVER = 1e9  # seconds
 _MOST_LOSSES = 20  # of workers, until parts are given up
 
 logger = logging.getLogger("margrave")
@@ -88,6 +87,25 @@ class Division:
         self.classes = classes_of(problems)
         self.kernel_values = 0
 
+    def split(
+        self, partition: Partition, k: int, seed: int, among: Rows | None = None
+    ) -> Parts | None:
+        """Split the rows into parts; None if the time is over before that."""
+        settings = self.settings
+        ours = isinstance(partition, tuple(type(make()) for make in PARTITIONS.values()))
+        watched: dict[str, Any] = (
+            {"left": settings.seconds_left} if ours else {}
+        )  # a user's may not know of it
+        try:
+            return partition.split(
+                *(self.data, k, seed, among),
+                y=self.classes,
+                threads=settings.threads,
+                **watched,
+            )
+        except _core.Stopped:
+            return None
+
     def run(self, tasks: Sequence[Tasks], effort: Effort) -> list[list[Local | None]]:
         """Solve each part's problems, which share its rows, from their starts.
 
@@ -109,8 +127,7 @@ class Division:
             }
             for number in order
         ]
-        progress = self.settings.progress
-        deadline = time.time() + min(progress.remaining(), _FOR_EVER)
+        deadline = self.settings.deadline()
         found = self._solved(pieces, (effort.tol, effort.thorough, deadline))
         for local in (local for part in found for local in part if local is not None):
             self.kernel_values += local.kernel_values

@@ -117,7 +117,7 @@ class Saddle(BaseEstimator):  # type: ignore[misc]
                 " sklearn.kernel_approximation.Nystroem, or use solver='pairs'"
             )
         return solve_each(
-            problems, starts, lambda problem, where: _Run(self, problem, settings, where)
+            problems, starts, lambda problem, where: _Run(self, problem, settings, where), settings
         )
 
 

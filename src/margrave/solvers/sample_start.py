@@ -16,6 +16,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from margrave import _core
 from margrave.models import Expansion
 from margrave.problem import Floats, Problem
 from margrave.solvers.descent import Kernels
@@ -58,7 +59,13 @@ def sample_start(problem: Problem, kernels: Kernels, precision: str, floor: floa
     if problem.intercept == "regularized":
         bias = float(beta.sum())
     model = Expansion(part.data.X, beta[:, None], part.data.kernel, np.zeros(1), precision)
-    f = model.scores(problem.data.X[problem.data_rows], kernels.threads)[:, 0] + bias
+    try:
+        f = model.scores(
+            problem.data.X[problem.data_rows], kernels.threads, left=kernels.seconds_left
+        )[:, 0]
+    except _core.Stopped:
+        return None
+    f = f + bias
     if problem.total == 0.0:
         slope = problem.loss.core(floor).slope(problem.y, problem.C, f)
         return -slope

@@ -65,7 +65,7 @@ class WorkingSet(BaseEstimator):  # type: ignore[misc]
             settings,
             lambda near, inner: descend(near, inner, starts, core_of, "exact", self.size),
         )
-        return refuse_overlap(problems, solutions)
+        return refuse_overlap(problems, solutions, settings)
 
 
 def solve_rows(

@@ -173,6 +173,10 @@ class Search:
 
         def running(progress: Progress) -> None:
             worker.progress = progress
+            if (
+                self.deadline is not None
+            ):  # what looks at the clock alone; a little after `run` does
+                progress.time_limit = max(0.0, self.deadline - time.perf_counter()) + 2.0 * _LOOK
             if self.stopped:
                 progress.interrupt()
 
