@@ -71,27 +71,39 @@ def certified(
 ) -> list[Solution]:
     """Replace the gaps that solvers have kept on their way by bounds for the models they return.
 
-    Left as they are: solutions that have been here, models of parts or landmarks, whose certificate
-    is that of another problem, and running figures of a fit that ran out of time.
+    A model that was not finished becomes its best multiple, zero included. Left as they are:
+    solutions that have been here, models of parts or landmarks, whose certificate is that of
+    another problem, and the estimate of a fit that had no time for its certificate. Ctrl-C leaves
+    what is not certified by then as an estimate.
     """
-    return [
-        _certified(problem, solution, settings)
-        for problem, solution in zip(problems, solutions, strict=True)
-    ]
+    found = list(solutions)
+    for number, problem in enumerate(problems):
+        try:
+            found[number] = _certified(problem, found[number], settings)
+        except KeyboardInterrupt:
+            settings.progress.interrupt()
+            if found[number].certificate == "full" and found[number].rounding is None:
+                found[number] = replace(found[number], certificate="estimate", converged=False)
+    return found
 
 
 def _certified(problem: Problem | JointProblem, solution: Solution, settings: Settings) -> Solution:
+    if solution.rounding is not None or solution.certificate not in ("full", "estimate"):
+        return solution
+    if isinstance(problem, Problem) and problem.is_hull:
+        return solution
     linear = problem.data.is_linear and not isinstance(problem.data.X, RemoteRows)
-    known = ("full", "estimate") if linear else ("full",)
-    if solution.rounding is not None or solution.certificate not in known:
-        return solution
-    if not solution.definite or (isinstance(problem, Problem) and problem.is_hull):
-        return solution
-    if linear and solution.weights is None:
+    if linear and solution.weights is None and np.isfinite(solution.beta).all():
         solution = replace(solution, weights=_combination(problem, solution.beta))
-    found = certificate(problem, solution, settings.threads)
-    if linear and found.gap > settings.tol:
+    if not solution.converged:
+        solution = _best_multiple(problem, solution, settings)
+    if not solution.definite:
+        return solution
+    found = certificate(problem, solution, settings.threads, closely=not settings.is_over)
+    if linear and found.gap > settings.tol and not settings.is_over:
         solution, found = _polished(problem, solution, found, settings)
+    if solution.certificate == "estimate" and not linear and solution.beta.any():
+        return replace(solution, objective=found.objective, dual=found.dual, gap=found.gap)
     return replace(
         solution,
         objective=found.objective,
@@ -103,16 +115,18 @@ def _certified(problem: Problem | JointProblem, solution: Solution, settings: Se
     )
 
 
-def certificate(problem: Problem | JointProblem, solution: Solution, threads: int) -> Certificate:
+def certificate(
+    problem: Problem | JointProblem, solution: Solution, threads: int, closely: bool = True
+) -> Certificate:
     """Bound the gap of a solution with `weights`, or of one with the scores K beta.
 
-    Where rounding has a noticeable part in the bound, it takes a closer look.
+    Where rounding has a noticeable part in the bound, it looks more `closely` if it may.
     """
     make = _Joint if isinstance(problem, JointProblem) else _Single
     at: _Joint | _Single = make(problem, threads)  # type: ignore[arg-type]
     look = at.by_scores if solution.weights is None else at.by_weights
     found = look(solution, False)
-    if not found.rounding < _NOTICEABLE * found.gap:
+    if closely and not found.rounding < _NOTICEABLE * found.gap:
         found = look(solution, True)
     return found
 
@@ -433,6 +447,112 @@ def _polished(
         longer = 1.0 + max(0.0, float(short.max())) + 8.0 * UNIT * (1.0 + abs(b))
         w, b = w * longer, b * longer
     return solution, found
+
+
+# --- models that were not finished ---------------------------------------------------------------
+
+
+def _best_multiple(
+    problem: Problem | JointProblem, solution: Solution, settings: Settings
+) -> Solution:
+    """The solution, or t times it where that is better than both it and zero, or zero.
+
+    A descent of the dual may pass through points whose model is worse than a constant. Every
+    multiple of a point is one of the dual too, its scores are known, and the primal is convex in t.
+    """
+    if isinstance(problem, Problem) and (problem.total != 0.0 or problem.shift is not None):
+        return solution
+    along = _Multiples(problem, solution, settings.threads)
+    b, least = along.intercept(1.0), math.inf
+    if along.is_finite:
+        least = along.primal(1.0, b)
+    zero = along.intercept(0.0)
+    if least <= along.primal(0.0, zero):
+        return replace(solution, intercept=b)
+    t = along.search(zero, b) if along.is_finite else 0.0
+    return along.at(t) if t > 0.0 else replace(along.at(0.0), definite=True)
+
+
+class _Multiples:
+    """The models t w, each with its best intercept."""
+
+    def __init__(self, problem: Problem | JointProblem, solution: Solution, threads: int) -> None:
+        self.problem, self.solution = problem, solution
+        self.f, self.b = solution.scores, solution.intercept
+        w = solution.weights
+        with np.errstate(invalid="ignore", over="ignore"):
+            self.norm = float(((solution.beta * self.f) if w is None else w * w).sum())
+        numbers = (solution.beta, self.f, self.b, self.norm)
+        self.is_finite = all(bool(np.isfinite(number).all()) for number in numbers)
+        self.terms: _core.RowTerms | None = None
+        if isinstance(problem, Problem):
+            team = _core.Team(threads if problem.n_rows >= _PARALLEL else 1)
+            self.terms = _core.RowTerms(problem.loss.core(), problem.y, problem.C, team)
+        if not self.is_finite:
+            self.f, self.b, self.norm = np.zeros_like(self.f), 0.0 * np.zeros(np.shape(self.b)), 0.0
+
+    def primal(self, t: float, b: Any) -> float:
+        """Primal value of t w with the intercept b."""
+        penalty = float(np.sum(b * b)) if self.problem.intercept == "regularized" else 0.0
+        if isinstance(self.problem, JointProblem):
+            value = JOINT_LOSSES[self.problem.loss].value
+            paid = float(self.problem.C @ value(t * self.f + b, self.problem.y))
+        else:
+            assert self.terms is not None
+            paid = self.terms.value(t * self.f, float(b))
+        return 0.5 * (t * t * self.norm + penalty) + paid
+
+    def intercept(self, t: float) -> Any:
+        """The best one for t w as far as it is free, else t times what it is."""
+        if self.problem.intercept != "free":
+            return t * self.b
+        if isinstance(self.problem, JointProblem):
+            return self._of_classes(t)
+        assert self.terms is not None
+        b = self.terms.best_intercept(t * self.f, float(self.b))
+        return b if self.primal(t, b) < self.primal(t, float(self.b)) else float(self.b)
+
+    def _of_classes(self, t: float) -> Any:
+        """Of a constant model, what the classes' weights say; else that of the solution."""
+        problem = self.problem
+        if t > 0.0 or not isinstance(problem, JointProblem):
+            return self.b
+        weight = np.bincount(problem.y, problem.C, problem.n_classes)
+        with np.errstate(divide="ignore"):
+            shares = np.maximum(np.log(weight / weight.sum()), -700.0)
+        largest = (weight == weight.max()).astype(np.float64)
+        candidates = (np.zeros(len(weight)), shares - shares.mean(), largest - largest.mean())
+        return min(candidates, key=lambda b: self.primal(0.0, b))
+
+    def search(self, zero: Any, b: Any) -> float:
+        """The t in [0, 1] of the least primal value, with the intercept moving along."""
+        from scipy.optimize import minimize_scalar
+
+        found = minimize_scalar(
+            lambda t: self.primal(t, zero + t * (b - zero)),
+            bounds=(0.0, 1.0),
+            method="bounded",
+            options={"xatol": 1e-3, "maxiter": 30},
+        )
+        t = float(found.x)
+        return t if self.primal(t, self.intercept(t)) < self.primal(0.0, zero) else 0.0
+
+    def at(self, t: float) -> Solution:
+        """The model t w."""
+        solution, b = self.solution, self.intercept(t)
+        zero = np.zeros_like
+        w, start = solution.weights, t > 0.0
+        beta = t * solution.beta if start else zero(solution.beta)
+        if isinstance(self.problem, Problem) and not start:
+            lo, hi = self.problem.loss.core().box(self.problem.y, self.problem.C)
+            beta = np.clip(beta, lo, hi)  # as near to zero as it goes
+        return replace(
+            solution,
+            beta=beta,
+            scores=t * self.f,
+            intercept=b,
+            weights=None if w is None else t * w if start else zero(w),
+        )
 
 
 def _combination(problem: Problem | JointProblem, beta: Floats) -> Floats:
