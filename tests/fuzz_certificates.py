@@ -182,6 +182,7 @@ class Recipe:
             and self.tol >= 1e-8
             and 0.01 <= self.C <= 100.0
             and self.apart <= 3.0
+            and (self.estimator not in ("NuSVC", "HardMarginSVC") or self.apart == 3.0)
         )
 
 
@@ -353,7 +354,7 @@ def shrink(recipe, finding, beat, seconds=10.0):
             if name == "loss" and value is not None:
                 trials = [ESTIMATORS[recipe.estimator][0]]
             if name in ("n", "d"):
-                trials = [v for v in (1, 2, 3, 4, 5, 8, 12, 20) if v < value]
+                trials = [v for v in (1, 2, 3, 4, 5, 8, 12, 20) if int(name == "n") < v < value]
             if isinstance(value, float) and value not in (0.0, trials[0]):
                 trials.append(10.0 ** round(math.log10(abs(value))))
             for trial in trials:
