@@ -45,6 +45,7 @@ MULTI_CLASS = {
     "ODMClassifier": ("ovo", "ovr"),
 }
 HULLS = ("NuSVC", "NuSVR", "HardMarginSVC")
+SEPARATED = ("NuSVC", "HardMarginSVC")  # their optimum is a distance, and may be none
 REGRESSORS = ("SVR", "NuSVR")
 INTERCEPTS = ("free", "regularized", None)
 
@@ -153,7 +154,7 @@ class Recipe:
             parameters["multi_class"] = self.multi_class
         if self.estimator == "ODMClassifier":
             parameters["lam"] = self.C
-        elif self.estimator not in ("OneClassSVM", "NuSVC", "HardMarginSVC"):
+        elif self.estimator not in ("OneClassSVM", *SEPARATED):
             parameters["C"] = self.C
         if self.estimator == "SVR":
             parameters["epsilon"] = self.epsilon * self.target_scale
@@ -182,6 +183,7 @@ class Recipe:
             and self.tol >= 1e-8
             and 0.01 <= self.C <= 100.0
             and self.apart <= 3.0
+            and (self.estimator not in SEPARATED or self.apart == 3.0)
         )
 
 
@@ -213,7 +215,9 @@ def draw(seed):
     numbers = _numbers(rng, recipe)
     recipe = replace(recipe, **{name: draw_one() for name, draw_one in numbers.items()})
     if rng.random() < 1 / 3:
-        return replace(recipe, solver=_choice(rng, ("auto", "exact")), tol=max(recipe.tol, 1e-8))
+        apart = 3.0 if estimator in SEPARATED else min(recipe.apart, 3.0)
+        solver, tol = _choice(rng, ("auto", "exact")), max(recipe.tol, 1e-8)
+        return replace(recipe, solver=solver, tol=tol, apart=apart)
     if rng.random() < 0.6:
         solvers = HULL_SOLVERS if estimator in HULLS else SOLVERS
         recipe = replace(recipe, solver=_choice(rng, ("exact", *solvers)))
@@ -231,7 +235,7 @@ def _numbers(rng, recipe):
         numbers["classes"] = lambda: _choice(rng, (2, 2, 3))
     if recipe.estimator not in (*HULLS, "OneClassSVM"):
         numbers["intercept"] = lambda: _choice(rng, INTERCEPTS)
-    if recipe.estimator not in ("OneClassSVM", "NuSVC", "HardMarginSVC"):
+    if recipe.estimator not in ("OneClassSVM", *SEPARATED):
         numbers["C"] = lambda: _power(rng, -2, 2)
     if recipe.estimator in ("NuSVC", "NuSVR", "OneClassSVM"):
         numbers["nu"] = lambda: float(rng.uniform(0.05, 0.9))
@@ -353,7 +357,7 @@ def shrink(recipe, finding, beat, seconds=10.0):
             if name == "loss" and value is not None:
                 trials = [ESTIMATORS[recipe.estimator][0]]
             if name in ("n", "d"):
-                trials = [v for v in (1, 2, 3, 4, 5, 8, 12, 20) if v < value]
+                trials = [v for v in (1, 2, 3, 4, 5, 8, 12, 20) if int(name == "n") < v < value]
             if isinstance(value, float) and value not in (0.0, trials[0]):
                 trials.append(10.0 ** round(math.log10(abs(value))))
             for trial in trials:

@@ -25,7 +25,7 @@ from tests import cases, oracle
 from tests.exact_gap import exact_gaps
 from tests.fuzz_certificates import Recipe, draw, judge
 
-SEEDS = 360
+SEEDS = 400
 BLOCK = 20
 
 
