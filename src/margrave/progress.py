@@ -16,6 +16,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from margrave import _core
+
 logger = logging.getLogger("margrave")
 
 Record = dict[str, Any]
@@ -107,6 +109,8 @@ class Progress:
         trace: TracebackType | None,
     ) -> None:
         self._display.close()
+        if isinstance(error, _core.Stopped) and self.remaining() > 0.0:
+            raise KeyboardInterrupt from error  # the core says that it was stopped, not by what
 
     @property
     def seconds(self) -> float:
