@@ -38,6 +38,7 @@ from margrave import (
     RowBlocks,
     Tuner,
 )
+from margrave._core import Stopped
 from margrave.solvers import (
     Cascade,
     DivideAndConquer,
@@ -478,6 +479,18 @@ def test_an_interrupted_fit_goes_on_with_warm_start():
     assert not model.converged_ and model.gap_ > model.tol
     model.set_params(callbacks=None).fit(X, y)
     assert model.converged_ and model.n_iter_ < whole.n_iter_
+
+
+def test_a_core_that_ctrl_c_has_stopped(monkeypatch):
+    def stop(*args):
+        raise Stopped
+
+    model = SVC(kernel="linear").fit(*OLD)
+    before = Before(model)
+    monkeypatch.setattr("margrave.solvers.linear.NewtonRun", stop)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(*NEW)
+    before.verify()
 
 
 def test_nothing_does_not_replace_a_model():

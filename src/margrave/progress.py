@@ -16,6 +16,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from margrave import _core
+
 logger = logging.getLogger("margrave")
 
 Record = dict[str, Any]
@@ -117,6 +119,8 @@ class Progress:
         self._display.close()
         if self.stop_reason is None and self.remaining() <= 0.0:  # noticed without a report
             self.stop_reason = "time_limit"
+        if isinstance(error, _core.Stopped) and self.remaining() > 0.0:
+            raise KeyboardInterrupt from error  # the core says that it was stopped, not by what
 
     @property
     def seconds(self) -> float:

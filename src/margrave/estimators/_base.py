@@ -75,7 +75,7 @@ class KernelMachine(CheckedInput):
         self,
         problems: Sequence[Any],
         starts: list[Floats] | None,
-        pack: Callable[[Any, Sequence[Solution]], None],
+        pack: Callable[[Any, Sequence[Solution]], Sequence[Solution]],
         rows: Rows | None = None,
     ) -> tuple[list[Solution], Progress]:
         """Run the solver on the problems within the budgets.
@@ -113,8 +113,7 @@ class KernelMachine(CheckedInput):
             solutions = [columns.widen(solution) for solution in solutions]
             early = copy.copy(self)
             early.__dict__.pop("early_", None)
-            pack(early, solutions)
-            early._store_certificate(solutions, progress)
+            early._store_certificate(pack(early, solutions), progress)
             show_early(self, early)
 
         with progress, one_blas_thread():

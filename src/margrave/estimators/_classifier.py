@@ -105,13 +105,12 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
         problems = self._problems(task, data)
         starts = self._last_dual(task, problems, len(y)) if self.warm_start else None
 
-        def pack(model: KernelClassifier, found: Sequence[Solution]) -> None:
+        def pack(model: KernelClassifier, found: Sequence[Solution]) -> Sequence[Solution]:
             model._kernel = kernel
-            model._pack(X, task, found)
+            return model._pack(X, task, data, found)
 
         solutions, progress = self._solve(problems, starts, pack, task.rows)
-        pack(self, solutions)
-        self._conclude(solutions, progress)
+        self._conclude(pack(self, solutions), progress)
         return self
 
     def _task(self, y: Any, weight: Floats) -> Task:
@@ -168,8 +167,10 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
             for blocks, signs, C in zip(task.blocks, task.signs, task.C, strict=True)
         ]
 
-    def _pack(self, X: Any, task: Task, solutions: Sequence[Solution]) -> None:
-        """Store the solutions as fitted attributes in scikit-learn's layout."""
+    def _pack(
+        self, X: Any, task: Task, data: Data, solutions: Sequence[Solution]
+    ) -> Sequence[Solution]:
+        """Store the solutions as fitted attributes in scikit-learn's layout; return them."""
         used = np.zeros(len(task.rows), dtype=bool)
         for solution, members in zip(solutions, task.members, strict=True):
             used[members] |= solution.beta.reshape(len(solution.beta), -1).any(axis=1)
@@ -200,10 +201,11 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
             )
             known = self._known(task, parts)
             self._store_parts(task.rows, parts.label[at], known, intercepts, solutions)
-            return
+            return solutions
         intercepts = np.array([solution.intercept for solution in solutions], dtype=np.float64)
         outputs = len(task.classes) if task.scheme in JOINT_LOSSES else len(solutions)
         self.intercept_ = np.broadcast_to(intercepts.ravel(), (outputs,)).copy()
+        return solutions
 
     def _known(self, task: Task, parts: Any) -> Floats:
         """What each part knows of each output because it has rows of one side alone.

@@ -17,16 +17,17 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import _check_sample_weight
 
-from margrave.blocks.hull import fill, level
+from margrave.blocks.hull import level
 from margrave.estimators._base import KernelMachine
 from margrave.estimators._classifier import KernelClassifier, Task
 from margrave.estimators._input import Floats, take
 from margrave.losses import Loss
 from margrave.problem import Data, Problem
+from margrave.resources import thread_count
 from margrave.rows import RemoteRows, RowBlocks
 from margrave.solvers import HULL_SOLVERS, Solution, resolve_solver
 from margrave.solvers.auto import Auto
-from margrave.solvers.hull import bounds
+from margrave.solvers.certificate import certify_plane, with_certificate
 
 
 def refuse_solver(owner: Any) -> None:
@@ -71,22 +72,38 @@ class HullClassifier(KernelClassifier):
                 f"{type(self).__name__} needs all rows in one array; SVC takes rows in blocks and"
                 " Dask collections"
             )
-        loss, data = self._loss(), centred(data)
+        return self._distances(task, centred(data))
+
+    def _distances(self, task: Task, data: Data) -> list[Problem]:
         return [
-            Problem(data, blocks, signs, caps, loss, "free", total=1.0)
+            Problem(data, blocks, signs, caps, self._loss(), "free", total=1.0)
             for blocks, signs, caps in zip(task.blocks, task.signs, task.C, strict=True)
         ]
 
-    def _pack(self, X: Any, task: Task, solutions: Sequence[Solution]) -> None:
+    def _pack(
+        self, X: Any, task: Task, data: Data, solutions: Sequence[Solution]
+    ) -> Sequence[Solution]:
         """Store the decision functions, and what the hulls say of them."""
         found = [
             self._decision(X, task, number, solution) for number, solution in enumerate(solutions)
         ]
-        super()._pack(X, task, [solution for solution, _ in found])
+        super()._pack(X, task, data, [solution for solution, _ in found])
         self._rho = np.array([rho for _, rho in found])
         self.rho_ = plain(self._rho)
         self.margin_ = plain(np.sqrt([max(0.0, s.objective) / 2.0 for s in solutions]))
         self._store_caps(task)
+        problems = self._distances(task, data)
+        return [
+            self._judged(problem, plane, rho)
+            for problem, (plane, rho) in zip(problems, found, strict=True)
+        ]
+
+    def _judged(self, problem: Problem, plane: Solution, rho: float) -> Solution:
+        """The plane as it is stored with its certificate, unless that had no time to be computed."""
+        if plane.certificate == "estimate" and plane.weights is None:
+            return plane
+        found = certify_plane(problem, plane, rho, thread_count(self.n_jobs))
+        return with_certificate(plane, found, self.tol)
 
     def _store_caps(self, task: Task) -> None:
         """Store what a subclass shows of its caps."""
@@ -109,7 +126,13 @@ class HullClassifier(KernelClassifier):
             b += float((X[task.rows[members[[used]]]] @ z)[0]) - float(s[used])
             z /= rho
             weights = z
-        scaled = replace(solution, beta=solution.beta / rho, intercept=-b / rho, weights=weights)
+        scaled = replace(
+            solution,
+            beta=solution.beta / rho,
+            scores=s / rho,
+            intercept=-b / rho,
+            weights=weights,
+        )
         return scaled, rho
 
     def certify(self, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -133,42 +156,32 @@ class HullClassifier(KernelClassifier):
         if not (self._has_rows(X) and np.array_equal(task.classes, self.classes_)):
             raise ValueError("certify needs the rows and labels of the fit, in the same order")
         data = Data(take(X, task.rows, self._kernel.is_precomputed), self._kernel, task.starts)
-        gaps = [
-            certificate(problem, beta * rho)
-            for problem, beta, rho in zip(
-                self._problems(task, data), self._betas(task), self._rho, strict=True
-            )
-        ]
+        scores = self._scores(X, "float64")[task.rows]
+        unknown = (np.nan, np.nan, np.nan, False, 0, "float64", "")
+        gaps = []
+        for p, (problem, beta) in enumerate(
+            zip(self._distances(task, data), self._betas(task), strict=True)
+        ):
+            f = np.ascontiguousarray(scores[task.members[p], p])
+            weights = None if self._weights is None else self._weights[p]
+            plane = Solution(beta, self.intercept_[p], f, *unknown, weights=weights)
+            found = certify_plane(problem, plane, self._rho[p], thread_count(self.n_jobs))
+            gaps.append(found.gap)
         return float(max(gaps))
 
 
 def centred(data: Data) -> Data:
-    """The data around its mean where that is exact and leaves zeros alone: dense linear rows."""
+    """The data around its mean where that leaves zeros alone: dense linear rows, in double."""
     X = data.X
     if data.kernel.name != "linear" or sparse.issparse(X):
         return data
-    return replace(data, X=(X - X.mean(axis=0, dtype=np.float64)).astype(X.dtype))
+    return replace(data, X=X - X.mean(axis=0, dtype=np.float64))
 
 
 def combination_of(X: Any, rows: Any, beta: Floats) -> Floats:
     """z = sum_i beta_i x_i over the rows that carry weight."""
     used = np.flatnonzero(beta)
     return np.asarray(X[rows[used]].T @ beta[used], dtype=np.float64).ravel()
-
-
-def certificate(problem: Problem, beta: Floats) -> float:
-    """(U - L) / U of points of the hulls, in double precision."""
-    rows = problem.data.kernel_rows("float64", 0, 1 << 25, 1, cache=False)
-    used = np.flatnonzero(beta)
-    at = problem.data_rows
-    s, _ = rows.multiply(at[used], beta[used, None], at, True, 1e18)
-    assert s is not None
-    s = s[:, 0]
-    U = 0.5 * float(beta @ s)
-    m, least = 0.0, problem.y * s
-    for side in (problem.y > 0, problem.y < 0):
-        m += float(least[side] @ fill(least[side], problem.C[side]))
-    return bounds(U, 2.0 * U - m)[1]
 
 
 def plain(values: Floats) -> Any:

@@ -32,16 +32,15 @@ class SingleMachine(KernelMachine):
         problem = self._problem_on(X, y, weight, rows, kernel)
         starts = self._last_dual(problem, rows, X.shape[0]) if self.warm_start else None
 
-        def pack(model: SingleMachine, found: Sequence[Solution]) -> None:
+        def pack(model: SingleMachine, found: Sequence[Solution]) -> Sequence[Solution]:
             model._kernel = kernel
-            model._pack(X, rows, problem, found[0])
+            return [model._pack(X, rows, problem, found[0])]
 
         solutions, progress = self._solve([problem], starts, pack, rows)
-        pack(self, solutions)
-        self._conclude(solutions, progress)
+        self._conclude(pack(self, solutions), progress)
 
-    def _pack(self, X: Any, rows: Rows, problem: Problem, solution: Solution) -> None:
-        """Store the solution as fitted attributes."""
+    def _pack(self, X: Any, rows: Rows, problem: Problem, solution: Solution) -> Solution:
+        """Store the solution as fitted attributes; return it."""
         at = np.flatnonzero(solution.beta)
         self._store_support(X, rows[at], solution.beta[None, at], [solution])
         self.n_support_ = np.array([len(at)], dtype=np.int32)
@@ -52,6 +51,7 @@ class SingleMachine(KernelMachine):
             nothing, label = np.zeros_like(intercepts), solution.parts.label[at]
             self._store_parts(rows, label, nothing, intercepts, [solution])
         self._store(float(self.intercept_[0]))
+        return solution
 
     def _store(self, intercept: float) -> None:
         """Store what a subclass shows besides, before the fit warns or raises."""

@@ -8,21 +8,24 @@ from numbers import Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils._param_validation import Interval
 
 from margrave.blocks.hull import level
 from margrave.estimators._docs import documented
 from margrave.estimators._hull import centred, combination_of, refuse_solver
-from margrave.estimators._input import Floats, Rows, refuses
+from margrave.estimators._input import Floats, Rows, refuses, take
 from margrave.estimators._remote import lazily, on_every_rank
 from margrave.estimators._single import SingleMachine
 from margrave.estimators._transaction import transaction
 from margrave.losses import Loss
 from margrave.problem import Data, Problem
 from margrave.progress import Callback
+from margrave.resources import thread_count
 from margrave.rows import RemoteRows, RowBlocks
 from margrave.solvers import Solution
+from margrave.solvers.certificate import Certificate, certify_tube, with_certificate
 
 
 @documented
@@ -184,14 +187,24 @@ class NuSVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
     def _certify(self, X: Any, y: Floats, sample_weight: Any) -> float:
         if not self._has_rows(X):
             raise ValueError("certify needs the rows of the fit, in the same order")
-        weight, _ = self._counted(X, sample_weight)
-        beta, f, price = self._beta(), self._scores(X, "float64")[:, 0], self.C * weight
-        norm, b, tube = float(beta @ f), float(self.intercept_[0]), self.epsilon_
-        outside = np.maximum(0.0, np.abs(y - f - b) - tube)
-        primal = 0.5 * norm + self.nu * tube * float(price.sum()) + float(price @ outside)
-        dual = 0.5 * norm - float(beta @ y)
-        scale = max(abs(primal), abs(dual), float(np.finfo(np.float64).tiny))
-        return (primal + dual) / scale if norm >= -1e-9 * scale else float("inf")
+        weight, rows = self._counted(X, sample_weight)
+        f = np.ascontiguousarray(self._scores(X, "float64")[rows, 0])
+        weights = None if self._weights is None else self._weights[0]
+        unknown = (np.nan, np.nan, np.nan, False, 0, "float64", "")
+        b = float(self.intercept_[0])
+        model = Solution(self._beta()[rows], b, f, *unknown, weights=weights)
+        data = Data(take(X, rows, self._kernel.is_precomputed), self._kernel, whole_of(rows))
+        found = self._judged(data, y[rows], self.C * weight[rows], model)
+        scale = max(abs(found.objective), abs(found.dual))
+        definite = weights is not None or float(model.beta @ f) >= -1e-9 * scale
+        return found.gap if definite else float("inf")
+
+    def _judged(self, data: Data, y: Floats, price: Floats, model: Solution) -> Certificate:
+        """What is certain of a model with the tube `epsilon_`."""
+        loss = Loss("epsilon_insensitive", epsilon=self.epsilon_)
+        tube = Problem(data, None, y, price, loss, "free")
+        share = self.nu * float(price.sum())
+        return certify_tube(tube, model, share, thread_count(self.n_jobs))
 
     def _problem(self, data: Data, y: Floats, weight: Floats) -> Problem:
         """Twice the rows: points above the tube (y = +1) and below it (y = -1)."""
@@ -211,7 +224,7 @@ class NuSVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
             shift=-np.tile(y, 2),
         )
 
-    def _pack(self, X: Any, rows: Rows, problem: Problem, solution: Solution) -> None:
+    def _pack(self, X: Any, rows: Rows, problem: Problem, solution: Solution) -> Solution:
         """Fold the two copies of the rows."""
         n, shift = len(rows), problem.shift
         assert shift is not None
@@ -224,9 +237,20 @@ class NuSVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
             # the scores are those of rows around their mean
             b -= float((X[rows[:1]] @ weights)[0]) - float(solution.scores[0])
         self.epsilon_ = max(0.0, (below - above) / 2.0)
-        folded = replace(solution, beta=beta, intercept=b, weights=weights)
+        scores = np.ascontiguousarray(solution.scores[:n])
+        folded = replace(solution, beta=beta, scores=scores, intercept=b, weights=weights)
         super()._pack(X, rows, problem, folded)
+        if not folded.definite or (folded.certificate == "estimate" and weights is None):
+            return folded
+        data = Data(take(X, rows, self._kernel.is_precomputed), self._kernel, whole_of(rows))
+        found = self._judged(data, -shift[:n], caps, folded)
+        return with_certificate(folded, found, self.tol)
 
     def _beta_on(self, rows: Rows) -> Floats:
         beta = super()._beta_on(rows)
         return np.concatenate([np.maximum(beta, 0.0), np.minimum(beta, 0.0)])
+
+
+def whole_of(rows: Rows) -> NDArray[np.int64]:
+    """Boundaries of one block of all these rows."""
+    return np.array([0, len(rows)], dtype=np.int64)

@@ -66,6 +66,19 @@ def growth(n: int) -> float:
     return min(n, 2.0 * math.sqrt(n))
 
 
+def with_certificate(solution: Solution, found: Certificate, tol: float) -> Solution:
+    """The solution with its final figures."""
+    return replace(
+        solution,
+        objective=found.objective,
+        dual=found.dual,
+        gap=found.gap,
+        rounding=found.rounding,
+        converged=found.gap <= tol,
+        certificate="full",
+    )
+
+
 def certified(
     problems: Sequence[Problem | JointProblem], solutions: Sequence[Solution], settings: Settings
 ) -> list[Solution]:
@@ -104,15 +117,7 @@ def _certified(problem: Problem | JointProblem, solution: Solution, settings: Se
         solution, found = _polished(problem, solution, found, settings)
     if solution.certificate == "estimate" and not linear and solution.beta.any():
         return replace(solution, objective=found.objective, dual=found.dual, gap=found.gap)
-    return replace(
-        solution,
-        objective=found.objective,
-        dual=found.dual,
-        gap=found.gap,
-        rounding=found.rounding,
-        converged=found.gap <= settings.tol,
-        certificate="full",
-    )
+    return with_certificate(solution, found, settings.tol)
 
 
 def certificate(
@@ -220,26 +225,20 @@ def _rounding(data: Data) -> tuple[Floats, Floats]:
 
 
 class _Single:
-    """The certificate of a score per row."""
+    """The certificate of a score per row; `more` is added to the gap, and to the dual value."""
 
-    def __init__(self, problem: Problem, threads: int) -> None:
-        self.problem, self.threads = problem, threads
+    def __init__(
+        self, problem: Problem, threads: int, more: tuple[float, float] = (0.0, 0.0)
+    ) -> None:
+        self.problem, self.threads, self.more = problem, threads, more
         team = _core.Team(threads if problem.n_rows >= _PARALLEL else 1)
         self.terms = _core.RowTerms(problem.loss.core(), problem.y, problem.C, team)
         self.passes = Passes(problem.data, problem.block_list, team, lambda: 1e18)
 
     def by_scores(self, solution: Solution, closely: bool) -> Certificate:
         """Of the model sum_j beta_j k(x_j, x) + b, whose scores are in the solution."""
-        problem, beta, rows = self.problem, solution.beta, self.problem.data_rows
-        whole = np.zeros(problem.data.n_rows)
-        whole[rows] = beta
-        bounds, f = Errors(problem.data, whole), solution.scores
-        errors = bounds.quick()[rows, 0]
-        if closely:
-            f, errors = (
-                np.ascontiguousarray(a[:, 0])
-                for a in bounds.closely(rows, f[:, None], self.threads)
-            )
+        problem, beta = self.problem, solution.beta
+        f, errors = self.scores_of(solution, closely)
         sums = self.terms.audit(beta, f, errors, float(solution.intercept))
         plain, upper = sums["gap"], sums["upper"]
         dual, error = 0.5 * sums["product"] + sums["conjugate"], 0.5 * sums["product_error"]
@@ -307,6 +306,7 @@ class _Single:
         return float(abs(data.kernel.diagonal(_rows_of(data.X, at))[0]))
 
     def _relative(self, plain: float, upper: float, dual: float, error: float) -> Certificate:
+        plain, upper, dual = plain + self.more[0], upper + self.more[0], dual + self.more[1]
         primal = plain - dual
         if upper == 0.0:
             return Certificate(primal, dual, 0.0, 0.0)
@@ -317,6 +317,88 @@ class _Single:
         # zero is a point of the dual: a gap above one only says that it would be a better one
         gap = min(upper / certain, 1.0) if dual + error <= 0.0 else upper / certain
         return Certificate(primal, dual, gap, gap - plain / scale)
+
+    def scores_of(self, solution: Solution, closely: bool) -> tuple[Floats, Floats]:
+        """Scores K beta and bounds of their errors."""
+        problem, rows = self.problem, self.problem.data_rows
+        whole = np.zeros(problem.data.n_rows)
+        whole[rows] = solution.beta
+        bounds, f = Errors(problem.data, whole), solution.scores
+        if not closely:
+            return f, bounds.quick()[rows, 0]
+        found = bounds.closely(rows, f[:, None], self.threads)
+        return np.ascontiguousarray(found[0][:, 0]), np.ascontiguousarray(found[1][:, 0])
+
+
+def certify_tube(
+    problem: Problem, solution: Solution, share: float, threads: int, closely: bool = True
+) -> Certificate:
+    """Bound the gap of a regression with nu, whose tube is the width of the problem's loss.
+
+    P has the width times `share`, the sum nu C, in addition, and D does not have it times
+    sum |beta|, which must not exceed that.
+    """
+    width, used = problem.loss.epsilon, float(np.abs(solution.beta).sum())
+    more = width * abs(share - used) + UNIT * growth(problem.n_rows) * width * (share + used)
+    at = _Single(problem, threads, (more, -width * used))
+    look = at.by_scores if solution.weights is None else at.by_weights
+    found = look(solution, False)
+    if closely and not found.rounding < _NOTICEABLE * found.gap:
+        found = look(solution, True)
+    return found
+
+
+def certify_plane(
+    problem: Problem, plane: Solution, rho: float, threads: int, closely: bool = True
+) -> Certificate:
+    """Bound (U - L) / U of a plane w'x + b between two hulls and the points rho beta in them.
+
+    Every pair of points of the hulls has w'z >= m = 2 - sum_i C_i max(0, 1 - y_i (w'x_i + b)), so
+    that no two come nearer than L = m^2 / (2 |w|^2) allows; U = 1/2 |z|^2 for z = rho sum beta_i x_i.
+    """
+    at = _Single(problem, threads)
+    found = _plane(at, plane, rho, False)
+    if closely and not found.rounding < _NOTICEABLE * found.gap:
+        found = _plane(at, plane, rho, True)
+    return found
+
+
+def _plane(at: _Single, plane: Solution, rho: float, closely: bool) -> Certificate:
+    problem, beta, b, n = at.problem, plane.beta, float(plane.intercept), at.problem.n_rows
+    size = UNIT * float(np.abs(beta).sum())
+    if plane.weights is not None:
+        w = plane.weights
+        f, errors, v, low, sizes = audit(at.passes, w, beta, closely)
+        off = UNIT * (growth(n) + 2.0) * sizes
+        if closely:
+            v, off = v + low, UNIT * (np.abs(v) + 2.0 * sizes)
+        length = float(np.linalg.norm(v))
+        norm = float(w @ w) * (1.0 + UNIT * growth(len(w)))
+        square, most = length**2, (length + float(np.linalg.norm(off))) ** 2
+    else:
+        f, errors = at.scores_of(plane, closely)
+        square = float(beta @ f)
+        error = float(np.abs(beta) @ (errors + UNIT * (growth(n) + 4.0) * np.abs(f)))
+        norm = most = square + error
+    slack = 1.0 - problem.y * (f + b)
+    worst = slack + errors + 2.0 * UNIT * (np.abs(f) + abs(b) + 1.0)
+    far = float(np.abs(f).max())
+    for sign in (1.0, -1.0):  # what it takes to make the sums of both sides one
+        rest = abs(math.fsum(beta[problem.y == sign]) - sign / rho)
+        most += 2.0 * (rest + size) * far
+    U, most = 0.5 * rho**2 * square, 0.5 * rho**2 * most
+    L = _lower(2.0 - float(problem.C @ np.maximum(0.0, slack)), norm)
+    least = _lower(2.0 - float(problem.C @ np.maximum(0.0, worst)) * (1.0 + UNIT * n), norm)
+    if not (most > 0.0 and math.isfinite(most)):
+        return Certificate(U, -L, 1.0, 0.0)
+    gap = min(1.0, max(0.0, (most - least) / most))
+    plain = max(0.0, (U - L) / U) if U > 0.0 else 1.0
+    return Certificate(U, -L, gap, max(0.0, gap - plain))
+
+
+def _lower(margin: float, norm: float) -> float:
+    """No two points of the hulls come nearer than that, as half of a square."""
+    return margin**2 / (2.0 * norm) if margin > 0.0 and norm > 0.0 else 0.0
 
 
 class _Joint:
