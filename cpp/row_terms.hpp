@@ -208,13 +208,15 @@ class RowTerms {
         return beta;
     }
 
-    // The largest that a row's gap term can be. The rounding of f + b counts too, which is known, and that of a residual.
+    // The largest that a row's gap term can be. The rounding of f + b counts too, which is known. A target and a score that are
+    // large and near to each other are moved to zero first: an interval around the score may be narrower than its last digit.
     template <class L>
     double worst(const L& loss, std::int64_t i, double beta, double f, double error, double b) const {
         CompensatedSum at{f, 0};
         at.add(b);
-        const double e = error + std::fabs(at.low) + 2 * kUnit * std::fabs(y_[i] - at.high);
-        const double low = loss.gap(y_[i], C_[i], beta, at.high - e), high = loss.gap(y_[i], C_[i], beta, at.high + e);
+        double y = y_[i], from = at.high, e = error + std::fabs(at.low) + 2 * kUnit * std::fabs(at.high);
+        if constexpr (!L::labels) y = (y - at.high) - at.low, from = 0, e = error + 2 * kUnit * std::fabs(y);
+        const double low = loss.gap(y, C_[i], beta, from - e), high = loss.gap(y, C_[i], beta, from + e);
         return (low > high ? low : high) * (1 + 8 * kUnit);
     }
 

@@ -99,7 +99,7 @@ class HullClassifier(KernelClassifier):
         ]
 
     def _judged(self, problem: Problem, plane: Solution, rho: float) -> Solution:
-        """The plane as it is stored with its certificate, unless that had no time to be computed."""
+        """The plane as it is stored, with its certificate unless there was no time for one."""
         if plane.certificate == "estimate" and plane.weights is None:
             return plane
         found = certify_plane(problem, plane, rho, thread_count(self.n_jobs))
@@ -112,20 +112,25 @@ class HullClassifier(KernelClassifier):
         self, X: Any, task: Task, number: int, solution: Solution
     ) -> tuple[Solution, float]:
         """Scale a point of the hulls to a decision function; also rho."""
-        y, caps, s = task.signs[number], task.C[number], solution.scores
+        y, caps, s, z = task.signs[number], task.C[number], solution.scores, solution.weights
         plus, used = y > 0, int(np.argmax(np.abs(solution.beta)))
+        rows = task.rows[np.arange(len(task.rows))[task.members[number]]]
+        if z is not None:  # a plane of its own, as long as the distance that it guarantees
+            s = np.asarray(X[rows] @ z, dtype=np.float64).ravel()
+            s -= s[used]
+            margin = level(s[plus], caps[plus]) + level(-s[~plus], caps[~plus])
+            length = max(margin, 0.0) / max(float(z @ z), 1e-300)
+            z, s = (z * length, s * length) if length > 0.0 else (None, solution.scores)
         above, below = level(s[plus], caps[plus]), -level(-s[~plus], caps[~plus])
         b, rho = (above + below) / 2.0, (above - below) / 2.0
         if not rho > 0.0:  # stopped before anything separates: the direction has to do
             rho = solution.objective if solution.objective > 0.0 else 1.0
         weights = None
         if self._kernel.name == "linear":
-            members = np.arange(len(task.rows))[task.members[number]]
-            z = combination_of(X, task.rows[members], solution.beta)
+            z = combination_of(X, rows, solution.beta) if z is None else z
             # the scores are those of rows around their mean
-            b += float((X[task.rows[members[[used]]]] @ z)[0]) - float(s[used])
-            z /= rho
-            weights = z
+            b += float((X[rows[[used]]] @ z)[0]) - float(s[used])
+            weights = z / rho
         scaled = replace(
             solution,
             beta=solution.beta / rho,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
 from sklearn.base import RegressorMixin
 from sklearn.utils._param_validation import Interval
 
@@ -228,27 +229,60 @@ class NuSVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
         """Fold the two copies of the rows."""
         n, shift = len(rows), problem.shift
         assert shift is not None
-        s, caps = solution.scores[:n] + shift[:n], problem.C[:n]
-        above, below = level(s, caps, problem.total), -level(-s, caps, problem.total)
-        beta, b = solution.beta[:n] + solution.beta[n:], -(above + below) / 2.0
+        beta, caps = solution.beta[:n] + solution.beta[n:], problem.C[:n]
+        scores = np.ascontiguousarray(solution.scores[:n])
+        tube = _Tube(-shift[:n], caps, problem.total)
+        t = 1.0 if solution.converged else tube.best_multiple(scores, float(beta @ scores))
+        beta, scores = t * beta, t * scores
+        b, self.epsilon_ = tube.around(scores)
         weights = None
         if self._kernel.name == "linear":
             weights = combination_of(X, rows, beta)
             # the scores are those of rows around their mean
-            b -= float((X[rows[:1]] @ weights)[0]) - float(solution.scores[0])
-        self.epsilon_ = max(0.0, (below - above) / 2.0)
-        scores = np.ascontiguousarray(solution.scores[:n])
+            b -= float((X[rows[:1]] @ weights)[0]) - float(scores[0])
         folded = replace(solution, beta=beta, scores=scores, intercept=b, weights=weights)
         super()._pack(X, rows, problem, folded)
         if not folded.definite or (folded.certificate == "estimate" and weights is None):
             return folded
         data = Data(take(X, rows, self._kernel.is_precomputed), self._kernel, whole_of(rows))
-        found = self._judged(data, -shift[:n], caps, folded)
+        found = self._judged(data, tube.y, caps, folded)
         return with_certificate(folded, found, self.tol)
 
     def _beta_on(self, rows: Rows) -> Floats:
         beta = super()._beta_on(rows)
         return np.concatenate([np.maximum(beta, 0.0), np.minimum(beta, 0.0)])
+
+
+@dataclass(frozen=True)
+class _Tube:
+    """Targets and weights of a regression whose tube holds all but rows of `total` C on each side."""
+
+    y: Floats
+    C: Floats
+    total: float
+
+    def around(self, f: Floats) -> tuple[float, float]:
+        """The best intercept and half width for these scores."""
+        s = f - self.y
+        above, below = level(s, self.C, self.total), -level(-s, self.C, self.total)
+        return -(above + below) / 2.0, max(0.0, (below - above) / 2.0)
+
+    def primal(self, f: Floats, norm: float) -> float:
+        """Primal value of scores with their best tube."""
+        b, width = self.around(f)
+        outside = np.maximum(0.0, np.abs(self.y - f - b) - width)
+        return 0.5 * norm + 2.0 * self.total * width + float(self.C @ outside)
+
+    def best_multiple(self, f: Floats, norm: float) -> float:
+        """The t in [0, 1] by which scores are to be multiplied so that a constant is no better."""
+
+        def value(t: float) -> float:
+            return self.primal(t * f, t * t * norm)
+
+        if value(1.0) <= value(0.0):
+            return 1.0
+        t = float(minimize_scalar(value, bounds=(0.0, 1.0), method="bounded").x)
+        return t if value(t) < value(0.0) else 0.0
 
 
 def whole_of(rows: Rows) -> NDArray[np.int64]:

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.optimize import minimize_scalar
 
 from margrave import _core
 from margrave.blocks.passes import Passes
@@ -354,7 +355,7 @@ def certify_plane(
     """Bound (U - L) / U of a plane w'x + b between two hulls and the points rho beta in them.
 
     Every pair of points of the hulls has w'z >= m = 2 - sum_i C_i max(0, 1 - y_i (w'x_i + b)), so
-    that no two come nearer than L = m^2 / (2 |w|^2) allows; U = 1/2 |z|^2 for z = rho sum beta_i x_i.
+    that 1/2 |z|^2 is L = m^2 / (2 |w|^2) at least; it is U for z = rho sum_i beta_i x_i.
     """
     at = _Single(problem, threads)
     found = _plane(at, plane, rho, False)
@@ -608,8 +609,6 @@ class _Multiples:
 
     def search(self, zero: Any, b: Any) -> float:
         """The t in [0, 1] of the least primal value, with the intercept moving along."""
-        from scipy.optimize import minimize_scalar
-
         found = minimize_scalar(
             lambda t: self.primal(t, zero + t * (b - zero)),
             bounds=(0.0, 1.0),

@@ -139,9 +139,13 @@ class HullRun:
         raise NotImplementedError
 
     def tell(self, shards: Shards, U: float, L: float, **extra: Any) -> bool:
-        """Report a point with U and a bound L; True if it was the last."""
+        """Report a point with U and the bound L of the plane that would be stored with it.
+
+        True if it was the last. The dual value is the best bound so far, which may be another
+        plane's.
+        """
         self.lower = max(self.lower, L)
-        self.gap = max(0.0, (U - self.lower) / U) if U > 0.0 else 1.0
+        self.gap = max(0.0, (U - L) / U) if U > 0.0 else 1.0
         over = self.progress.report(
             round=self.round,
             objective=U,
@@ -163,11 +167,13 @@ class HullRun:
         except KeyboardInterrupt:
             self.progress.interrupt()
 
-    def solution(self, weight: Floats, running: Floats | None = None) -> Solution:
-        """Return the weights with their certificate, computed anew in double precision.
+    def solution(
+        self, weight: Floats, running: Floats | None = None, plane: Floats | None = None
+    ) -> Solution:
+        """Return the weights with their bounds, computed anew in double precision.
 
         Where there is no time for that the `running` scores have to do; without any nothing is
-        known of the weights.
+        known of the weights. The `plane` is that of the weights themselves unless given.
         """
         problem = self.problem
         for side in (problem.y > 0, problem.y < 0):  # of all blocks, also when stopped half-way
@@ -194,6 +200,7 @@ class HullRun:
             precision="float64",
             solver=self.name,
             interrupted=self.progress.stop_reason == "interrupted",
+            weights=plane,
         )
 
     def _scores(self, beta: Floats) -> Floats | None:

@@ -157,6 +157,8 @@ class _Run(HullRun):
         super().__init__("saddle", problem, settings, where)
         self.solver = solver
         self.best = math.inf  # the least U so far
+        self.bound = 0.0  # the largest L so far, in units of scaled rows, and its plane
+        self.plane: Floats | None = None
 
     def solve(self, start: Floats | None) -> Solution:
         """Make rounds on shards until the gap is certified or a budget used up."""
@@ -185,7 +187,17 @@ class _Run(HullRun):
             with self.stoppable():
                 self._rounds(shards, X.shape[0], size, _longest(X, size))
             weight = np.concatenate(shards.map("weights"))
-        return self.solution(weight)
+        return self.solution(weight, plane=self._unrotated(self.plane))
+
+    def _unrotated(self, plane: Floats | None) -> Floats | None:
+        """A direction in terms of the features themselves."""
+        d = int(self.problem.data.X.shape[1])
+        if plane is None:
+            return None
+        if not self.is_rotated:
+            return plane[:d].copy()
+        turned = rotated(np.eye(d), self.settings.seed)  # a column for each feature
+        return np.asarray(turned.T @ plane[: len(turned)])
 
     def _columns(self) -> tuple[Floats, int]:
         """Rows as columns of length at most one, rotated if need be; features at a time."""
@@ -206,6 +218,7 @@ class _Run(HullRun):
         if rotate is None:
             stands_out = math.sqrt(d) * np.abs(X).max() > 2.0 * math.sqrt(2.0 * math.log(n * d + 1))
             rotate = solver.as_published or bool(size < d and stands_out)
+        self.is_rotated = bool(rotate)
         if rotate:
             X = rotated(X, self.settings.seed)
         missing = -X.shape[0] % size
@@ -294,13 +307,15 @@ class _Run(HullRun):
             margin, square = shards.reduce("lowest", level, share), float(direction @ direction)
             if margin > 0.0 and square > 0.0:
                 L = max(L, margin * margin / (2.0 * square))
+                if self.bound < L:
+                    self.bound, self.plane = L, direction.copy()
         self.gap_now = 1.0 - L / U if U > 0.0 else 1.0
         self.last = U
         if self.best > U:
             self.best = U
             shards.map("keep")
         unit = self.scale * self.scale
-        over = self.tell(shards, self.best * unit, L * unit)
+        over = self.tell(shards, self.best * unit, self.bound * unit)
         return None if over or self._is_over() else U
 
 
