@@ -26,7 +26,7 @@ from tests.systems import linux
 @linux
 @pytest.mark.parametrize("group", budgets.GROUPS)
 def test_time_and_memory_at_many_rows(group):
-    """Within 1 s and a tenth of the time, a tenth of the memory; slowness may be the machine's."""
+    """Within 1 s and a tenth of the time, and a tenth of the memory."""
     missed = {}
     for name, seen in budgets.run(group):
         missed[name] = budgets.exceeded(seen)
@@ -34,7 +34,7 @@ def test_time_and_memory_at_many_rows(group):
         assert seen["converged"] or seen["error"] or "time_limit" in seen["warning"], name
         assert not seen["error"] or "_limit" in seen["error"], name
     for name in [name for name, budget in missed.items() if budget == ["time"]]:
-        again = [dict(budgets.run(group, name))[name] for _ in range(2)]
+        again = [dict(budgets.run(group, name))[name] for _ in range(2)]  # on a machine less busy?
         missed[name] = min(map(budgets.exceeded, again), key=len)
     assert not {name: budget for name, budget in missed.items() if budget}
 

@@ -291,10 +291,12 @@ class Problem:
         """Rows of the problem among these rows of the data, both in ascending order."""
         if self.blocks is None:
             return rows
-        at = np.full(self.data.n_rows, -1)
-        at[self.data_rows] = np.arange(self.n_rows)
-        found = at[rows]
-        return found[found >= 0]
+        found, first = [], 0
+        for start, end in (self.data.starts[b : b + 2] for b in self.blocks):
+            low, high = np.searchsorted(rows, (start, end))
+            found.append(rows[low:high] - start + first)
+            first += end - start
+        return np.concatenate(found)
 
     @property
     def data_rows(self) -> NDArray[np.int64]:
