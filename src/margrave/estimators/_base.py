@@ -367,6 +367,20 @@ class KernelMachine(CheckedInput):
 
     def _scores(self, X: Any, precision: str) -> Floats:
         """Decision values, one column per output, without the intercepts `intercept_`."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            scores = self._scores_in(X, precision)
+            if not np.isfinite(scores).all() and precision == "float32":
+                scores = self._scores_in(X, "float64")
+        bad = ~np.isfinite(scores).all(axis=1)
+        if bad.any():
+            raise ValueError(
+                f"the decision values of {int(bad.sum())} of {len(scores)} rows overflow double"
+                f" precision, the first in row {int(np.argmax(bad))}: its entries are too large for"
+                " this model; scale the rows as those of the fit were"
+            )
+        return scores
+
+    def _scores_in(self, X: Any, precision: str) -> Floats:
         threads = thread_count(self.n_jobs)
         if self._weights is not None:
             return LinearModel(self._weights).scores(X, threads)

@@ -233,6 +233,8 @@ class NuSVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
         scores = np.ascontiguousarray(solution.scores[:n])
         tube = _Tube(-shift[:n], caps, problem.total)
         t = 1.0 if solution.converged else tube.best_multiple(scores, float(beta @ scores))
+        if not np.isfinite(solution.gap):  # nothing is known of its scores
+            t = 0.0
         beta, scores = t * beta, t * scores
         b, self.epsilon_ = tube.around(scores)
         weights = None
@@ -255,7 +257,7 @@ class NuSVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class _Tube:
-    """Targets and weights of a regression whose tube holds all but rows of `total` C on each side."""
+    """Targets and weights of rows around a tube, which leaves out `total` of C on each side."""
 
     y: Floats
     C: Floats
