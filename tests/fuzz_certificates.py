@@ -323,11 +323,8 @@ def judge(recipe):
         found.append(Finding("certify", f"{told}, certify {claimed:.3g}", true.max() - claimed))
     if not model.converged_:
         # a constant has to be a number of double precision, too
-        digit = (
-            np.sum(model.C * weight if weight is not None else model.C * np.ones(len(X)))
-            if hasattr(model, "C")
-            else 0.0
-        )
+        times = np.ones(len(X)) if weight is None else weight
+        digit = float(np.sum(times) * getattr(model, "C", 0.0))
         digit *= float(np.spacing(np.abs(model.intercept_).max()))
         for one in exact:
             if math.isfinite(one.gap) and one.primal > one.zero * (1 + 1e-9) + digit:

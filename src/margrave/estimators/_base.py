@@ -58,6 +58,8 @@ _ADVICE = {
     " passes, finish=False or as_published=True for the optimum",
     "hulls": "no direction was found that separates the hulls, which overlap or are too near to"
     " each other for double precision; {cure}",
+    "rounding": "this cannot be certified in double precision, because rounding errors may account"
+    " for a gap of {rounding:.2g}: {cause}",
     None: "the solver could make no further progress in double precision; scale the features, lower"
     " C, or raise tol, unless the kernel is not positive semidefinite",
 }
@@ -197,6 +199,14 @@ class KernelMachine(CheckedInput):
                 reason = "hulls" if self._cure and self.gap_ >= 1.0 else None
             elif reason in (None, "converged") and {"cascade", "sodm", "dip"} & set(used):
                 reason = "unfinished"
+            drowned = [solution for solution in solutions if solution.cause]
+            if reason in (None, "converged", "hulls") and drowned:
+                reason = "rounding"
+            told = {
+                "cure": self._cure,
+                "cause": drowned[0].cause if drowned else "",
+                "rounding": drowned[0].rounding if drowned else 0.0,
+            }
             advice = _ADVICE[None if reason == "converged" else reason]
             missed = (
                 f"above tol={self.tol:g}"
@@ -205,7 +215,7 @@ class KernelMachine(CheckedInput):
             )
             warnings.warn(
                 f"{type(self).__name__} stopped at a relative duality gap of {self.gap_:.2g},"
-                f" {missed}: {advice.format(cure=self._cure, **self.get_params(deep=False))}",
+                f" {missed}: {advice.format(**told, **self.get_params(deep=False))}",
                 ConvergenceWarning,
                 stacklevel=outside(),
             )

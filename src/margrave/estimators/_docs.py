@@ -97,7 +97,8 @@ _TEXTS = {
         "full": `gap_` is that of the whole problem. "blocks": the model is made of parts that know
         nothing of each other, and `gap_` is that of the parts' own problem; `certify` tells how far
         the parts together are from the whole problem's optimum. "features": the same for a machine
-        that is restricted to landmarks.
+        that is restricted to landmarks. "estimate": the fit was stopped before its certificate was
+        computed; `gap_` is what the solver knew, `converged_` is False, and `certify` computes it.
     early_ : estimator
         The last model of parts on the way to this one, for solvers that divide the rows; there is
         one as soon as the first level is done, for callbacks to use.

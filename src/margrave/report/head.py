@@ -36,7 +36,9 @@ def _judged(rows: Scored) -> tuple[str, str]:
     if machine.certificate_ == "none" or np.isnan(machine.gap_):
         return "fair", "There is no certificate: how well the problem was solved is unknown."
     if np.isinf(gap):
-        return "bad", "Nothing can be certified: the kernel is not positive semidefinite."
+        return "bad", "Nothing can be certified: in double precision, or with this kernel."
+    if machine.certificate_ == "estimate":
+        return "bad", f"Stopped early: the gap is about {percent(gap)}, an estimate."
     if machine.certificate_ != "full":
         made = "parts" if machine.certificate_ == "blocks" else "landmarks"
         own = f"A model of {made}: its own problem is solved to {percent(gap)}"

@@ -41,6 +41,8 @@ _PROMISES = {
     " y) computes that.",
     "features": "The machine is restricted to landmarks, and the gap is that of the restricted"
     " problem. certify(X, y) computes the gap of the whole one.",
+    "estimate": "The fit ended before its certificate was computed, and the gap is an estimate from"
+    " the scores as they were kept on the way. certify(X, y) computes it.",
     "none": "There is no certificate: nothing is known of how well the problem was solved.",
 }
 

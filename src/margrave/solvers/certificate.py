@@ -118,7 +118,41 @@ def _certified(problem: Problem | JointProblem, solution: Solution, settings: Se
         solution, found = _polished(problem, solution, found, settings)
     if solution.certificate == "estimate" and not linear and solution.beta.any():
         return replace(solution, objective=found.objective, dual=found.dual, gap=found.gap)
+    drowned = found.gap > settings.tol >= found.gap - found.rounding
+    if drowned or math.isinf(found.rounding):
+        solution = replace(solution, cause=_cause(problem))
     return with_certificate(solution, found, settings.tol)
+
+
+def _cause(problem: Problem | JointProblem) -> str:
+    """What makes rounding errors so large here, and what to do about it."""
+    X, y, C = problem.data.X, problem.y, problem.C
+    bounded = (
+        problem.data.is_native
+        and not problem.data.kernel_rows("float64", 0, 1 << 20, 1, cache=False)
+        .rounding(np.zeros(1, dtype=np.int64))[0]
+        .any()
+    )
+    if isinstance(X, np.ndarray) and not problem.data.kernel.is_precomputed and not bounded:
+        mean, spread = _mean_and_spread(X)
+        if mean > _FAR * spread:
+            return (
+                f"the features lie around {mean:.1g} with a spread of {spread:.1g}; centre them,"
+                " for example with StandardScaler"
+            )
+    if isinstance(problem, Problem) and not problem.loss.core().labels:
+        mean, spread = abs(float(np.mean(y))), float(np.std(y))
+        if mean > _FAR * spread:
+            return (
+                f"the targets lie around {mean:.1g} with a spread of {spread:.1g}; subtract their"
+                " mean"
+            )
+    if float(C.max()) > _FAR**2 * float(C.min()):
+        return (
+            f"the weights C times sample_weight range from {C.min():.1g} to {C.max():.1g}; bring"
+            " them closer together"
+        )
+    return f"C is up to {C.max():.1g} for these features; scale the features, or lower C"
 
 
 def certificate(
@@ -682,12 +716,17 @@ def _mean_to_remove(problems: Sequence[Any], settings: Settings) -> Floats | Non
         or 8 * X.size > settings.memory
     ):
         return None
-    some = X[np.linspace(0, len(X) - 1, min(len(X), _SAMPLE)).astype(np.intp)].astype(np.float64)
-    spread = float(np.sqrt(some.var(axis=0).sum()))
-    if float(np.linalg.norm(some.mean(axis=0))) <= _FAR * spread:
+    far, spread = _mean_and_spread(X)
+    if far <= _FAR * spread:
         return None
     mean: Floats = X.mean(axis=0, dtype=np.float64)
     return mean
+
+
+def _mean_and_spread(X: NDArray[Any]) -> tuple[float, float]:
+    """How far from zero the rows lie, and from each other, by some of them."""
+    some = X[np.linspace(0, len(X) - 1, min(len(X), _SAMPLE)).astype(np.intp)].astype(np.float64)
+    return float(np.linalg.norm(some.mean(axis=0))), float(np.sqrt(some.var(axis=0).sum()))
 
 
 def _with_mean(problem: Problem, solution: Solution, mean: Floats) -> Solution:
