@@ -118,21 +118,19 @@ struct PyKernelRows {
     }
     nb::tuple rounding(const Longs& points) {
         const Subset of = some(points);
-        std::vector<double> products(of.count), relative(of.count);
+        std::vector<double> products(of.count), relative(of.count), roots(of.count);
         const auto fill = [&](std::int64_t i) {
             const Rounding found = store.view<double>().exact->rounding(of[i]);
-            products[i] = found.product, relative[i] = found.relative;
+            products[i] = found.product, relative[i] = found.relative, roots[i] = found.root;
         };
-        if (!function.is_none()) {
-            for (std::int64_t i = 0; i < of.count; ++i) fill(i);
-        } else {
+        {
             nb::gil_scoped_release free;
             constexpr std::int64_t per = 4096;
             store.view<double>().threads->run((of.count + per - 1) / per, nullptr, [&](std::int64_t t, int) {
                 for (std::int64_t i = t * per; i < std::min(of.count, (t + 1) * per); ++i) fill(i);
             });
         }
-        return nb::make_tuple(to_numpy(std::move(products)), to_numpy(std::move(relative)));
+        return nb::make_tuple(to_numpy(std::move(products)), to_numpy(std::move(relative)), to_numpy(std::move(roots)));
     }
     Subset some(const Longs& list) const {
         for (std::size_t i = 0; i < list.size(); ++i)
@@ -422,7 +420,7 @@ void bind_solvers(nb::module_& m) {
         .def("multiply_carefully", &PyKernelRows::multiply_carefully, nb::arg("rows"), nb::arg("coef"), nb::arg("points"), nb::arg("time_left"),
              "K[points, rows] @ coef by compensated sums, with bounds of the errors; None where that cannot be had.")
         .def("rounding", &PyKernelRows::rounding, nb::arg("points"),
-             "Two numbers per row: an error of k(x, z) is at most product(x) product(z) + (relative(x) + relative(z)) |k(x, z)|, in units of rounding.")
+             "Of each row: an error of k(x, z) is at most product(x) product(z) + (relative(x) + relative(z)) |k(x, z)|, in units of rounding; and the root of k(x, x).")
         .def_prop_ro("cached_bytes", [](const PyKernelRows& k) { return k.store.cached_bytes(); });
     nb::class_<PyForeignRows>(m, "ForeignRows", "Kernel rows of points from elsewhere over the rows at hand, kept under the points' numbers.")
         .def(nb::init<PyRows, const PyKernel&, const std::string&, std::int64_t, int>(), nb::arg("rows"), nb::arg("kernel"), nb::arg("dtype"),

@@ -41,6 +41,12 @@ MARGRAVE_INLINE IVec<T> iota() {
     return v;
 }
 
+// Least curvature of a swap, as a share of both rows' kernel values with themselves: equal rows have none. Where these are zero
+// too, it is the least number with a reciprocal.
+constexpr double kFlat = 1e-12;
+template <class T>
+constexpr T kTiny = sizeof(T) == 4 ? T(1e-30) : T(1e-290);
+
 template <class T, class L>
 struct InnerSolver {
     static constexpr int W = Simd<T>::width;
@@ -150,17 +156,17 @@ struct InnerSolver {
             for (int j = 0; j < padded; j += W, at += W) {
                 Vec<T> rate = top - (load(minus_f + j) - load(left + j));
                 if constexpr (sides == 2) rate = load(side + j) == same ? rate : Vec<T>{};
-                const Vec<T> eta = curvature[i] + load(curvature + j) - 2 * load(k_i + j);
-                gain.see(rate > 0 ? rate * rate / (eta > T(1e-12) ? eta : splat(T(1e-12))) : Vec<T>{} - 1, at);
+                const Vec<T> sum = curvature[i] + load(curvature + j), eta = sum - 2 * load(k_i + j), least = sum * T(kFlat) + kTiny<T>;
+                gain.see(rate > 0 ? rate * rate / (eta > least ? eta : least) : Vec<T>{} - 1, at);
             }
             T best;
             const int j = gain.index(best);
             if (!(best > 0)) return steps;
-            const double eta = p.diagonal[i] + p.diagonal[j] - 2 * double(k_i[j]);
+            const double sum = p.diagonal[i] + p.diagonal[j], eta = std::max(sum - 2 * double(k_i[j]), kFlat * sum + double(kTiny<T>));
             const double slope = (double(minus_f[j]) - left[j]) - (double(minus_f[i]) - right[i]);
             const double room_i = p.hi[i] - p.beta[i], room_j = p.beta[j] - p.lo[j];
             const Mover movers[] = {{p.y[i], p.C[i], p.beta[i], 1}, {p.y[j], p.C[j], p.beta[j], -1}};
-            change = line_minimum(loss, slope, eta > 1e-12 ? eta : 1e-12, room_i < room_j ? room_i : room_j, movers);
+            change = line_minimum(loss, slope, eta, room_i < room_j ? room_i : room_j, movers);
             if (!(change > 0) || (p.beta[i] + change == p.beta[i] && p.beta[j] - change == p.beta[j])) {
                 right[i] = T(kInfinity), left[j] = T(-kInfinity);  // below their resolution: leave them alone
                 change = 0;

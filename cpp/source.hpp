@@ -17,7 +17,7 @@ class KernelSource {
     virtual std::int64_t size() const = 0;
     virtual std::int64_t cost() const = 0;  // of one value, in multiplications
     virtual double diagonal(std::int64_t row) = 0;
-    virtual Rounding rounding(std::int64_t row) = 0;  // of this row's kernel values
+    virtual Rounding rounding(std::int64_t) { return {}; }  // of this row's kernel values, where they are computed here
     // out[q][j] = k(query q, point j); rows of `out` have room for whole panels
     virtual bool tile(const Subset& queries, const Subset& points, T* const* out, Watch* watch) = 0;
     // sums[j * outputs + m] = sum over queries of coef[q * outputs + m] k(query q, point j)
@@ -87,28 +87,14 @@ class TileSource final : public KernelSource<T> {
                               : std::int64_t(density_ * double(points_.features)) + 1;
     }
 
-    double diagonal(std::int64_t row) override {
-        double squares = 0;
-        const double* centre = rule_.centre;
-        points_.each(row, [&](std::int64_t k, double v) { squares += (v - (centre ? centre[k] : 0)) * (v - (centre ? centre[k] : 0)); });
-        double value = 0;
-        Kernels::visit(kernel_.id, [&](auto k) {
-            const bool dot = k.pairing == Pairing::dot;
-            const Vec<double> own = splat(dot ? squares : 0.0), sum = own;
-            value = decltype(k)::template map<Vec<double>, double>(kernel_, sum, dot ? squares : 0.0, own)[0];
-        });
-        return value + kernel_.offset;
-    }
+    double diagonal(std::int64_t row) override { return diagonal_of(size_of(row)); }
 
     Rounding rounding(std::int64_t row) override {
-        double size = 0;
-        points_.each(row, [&](std::int64_t k, double v) {
-            const double x = v - (rule_.centre ? rule_.centre[k] : 0);
-            size += rule_.pairing == Pairing::dot ? x * x : std::fabs(x);
-        });
+        const double size = size_of(row);
         Rounding found{};
         Kernels::visit(kernel_.id, [&](auto k) { found = k.rounding(kernel_, size); });
         if (kernel_.offset != 0) found.relative += 1;
+        found.root = std::sqrt(std::fabs(diagonal_of(size)));
         return found;
     }
 
@@ -198,6 +184,24 @@ class TileSource final : public KernelSource<T> {
     }
 
   private:
+    // |x|^2 or |x|_1 of a point, around the centre.
+    double size_of(std::int64_t row) const {
+        double size = 0;
+        points_.each(row, [&](std::int64_t k, double v) {
+            const double x = v - (rule_.centre ? rule_.centre[k] : 0);
+            size += rule_.pairing == Pairing::dot ? x * x : std::fabs(x);
+        });
+        return size;
+    }
+    double diagonal_of(double size) const {
+        double value = 0;
+        Kernels::visit(kernel_.id, [&](auto k) {
+            const double own = k.pairing == Pairing::dot ? size : 0.0;
+            value = decltype(k)::template map<Vec<double>, double>(kernel_, splat(own), own, splat(own))[0];
+        });
+        return value + kernel_.offset;
+    }
+
     // The sum behind the kernel of a query and the point spread out in z: their product, or their distance (its square where the
     // kernel is one of products).
     CompensatedSum careful_pair(std::int64_t query, const std::vector<double>& z, CompensatedSum own_z, bool dot) const {
@@ -372,8 +376,6 @@ class TableSource final : public KernelSource<T> {
         fetch_({nullptr, row, 1}, {nullptr, row, 1}, &value);
         return value + offset_;
     }
-    // The values are what they are; of their sums the kernel's inequality |k(x, z)|^2 <= k(x, x) k(z, z) tells the size.
-    Rounding rounding(std::int64_t row) override { return {std::sqrt(std::fabs(diagonal(row))), 0}; }
     bool tile(const Subset& queries, const Subset& points, T* const* out, Watch* watch) override {
         return blocks(queries, points, watch, [&](std::int64_t q, const double* values) {
             for (std::int64_t j = 0; j < points.count; ++j) out[q][j] = T(values[j] + offset_);

@@ -69,7 +69,7 @@ class WorkingSet : public MovingPoint<T> {
     // way to zero: nothing is there, or nothing to be found if it is small, falls no more and no direction separates them.
     template <class L>
     bool exhausted(const L&) {
-        best_gap_ = std::min(best_gap_, last_.gap);
+        best_gap_ = std::min(best_gap_, last_.gap), best_dual_ = std::min(best_dual_, last_.dual);
         double size = std::fabs(last_.dual), largest = 0;
         for (std::int64_t i : members_) largest = std::max(largest, std::fabs(this->diagonal(i)));
         size = std::max(size, sums_[0] * sums_[0] * largest);
@@ -81,13 +81,19 @@ class WorkingSet : public MovingPoint<T> {
                 if (slow && last_.dual <= 1e-6 * size) return true;
             }
         }
+        // Rows that depend on each other almost entirely let steps creep: at this pace it would take for ever.
+        if (rounds_ >= slow_round_ + kSlow) {
+            const bool slow = slow_dual_ - best_dual_ <= 1e-9 * (last_.primal + last_.dual) && best_gap_ > 0.99 * slow_gap_;
+            slow_round_ = rounds_, slow_dual_ = best_dual_, slow_gap_ = best_gap_;
+            if (slow) return true;
+        }
         const std::int64_t window = 10 + 8 * std::int64_t(y.size()) / capacity_;
         if (rounds_ < marked_round_ + window) return false;
-        const double gain = marked_dual_ - last_.dual;
+        const double gain = marked_dual_ - best_dual_;  // rounding lets the dual rise and fall again
         const bool still = sizeof(T) == 4 ? gain <= 0.01 * (last_.primal + last_.dual) && best_gap_ > 0.9 * marked_gap_
                                           : gain <= 2e-16 * size && best_gap_ > 0.99 * marked_gap_;
         const bool first = marked_round_ == 0;
-        marked_round_ = rounds_, marked_dual_ = last_.dual, marked_gap_ = best_gap_;
+        marked_round_ = rounds_, marked_dual_ = best_dual_, marked_gap_ = best_gap_;
         return still && !first;
     }
 
@@ -246,7 +252,10 @@ class WorkingSet : public MovingPoint<T> {
 
     double inner_share_ = 0.1;  // of the violation: the tolerance on W
     std::int64_t marked_round_ = 0;
-    double marked_dual_ = 0, marked_gap_ = kInfinity, best_gap_ = kInfinity;
+    double marked_dual_ = 0, marked_gap_ = kInfinity, best_gap_ = kInfinity, best_dual_ = kInfinity;
+    static constexpr std::int64_t kSlow = 1000;  // rounds
+    std::int64_t slow_round_ = 0;
+    double slow_dual_ = kInfinity, slow_gap_ = kInfinity;
     std::int64_t fallen_round_ = 0;
     double fallen_dual_ = kInfinity;
     int capacity_;

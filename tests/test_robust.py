@@ -292,7 +292,7 @@ def test_interrupt(rows, delay, threads):
     assert found["interrupted"] and found["seconds"] < 1.0
     assert not found["converged"] and found["predictions"] == 50
     assert found["support"] > 0 or rows > 40_000
-    if found["certificate"] == "full":
+    if found["certificate"] in ("estimate", "full"):
         assert 1e-8 < found["gap"] == pytest.approx(found["certified"], rel=1e-6)
     else:  # of parts, whose gap tells little of the whole
         assert rows > 40_000 and 1e-8 < found["gap"] <= 1.0

@@ -93,11 +93,29 @@ class Kernel:
             return np.array(
                 [self.evaluate(X[i : i + 1], X[i : i + 1])[0, 0] for i in range(X.shape[0])]
             )
-        everything = np.arange(X.shape[0])
-        rows = _core.KernelRows(
+        return self._rows(X).diagonal(np.arange(X.shape[0]))
+
+    def _rows(self, X: Any) -> _core.KernelRows:
+        return _core.KernelRows(
             core_rows(X), self.core(), None, 0.0, [0, X.shape[0]], "float64", 0, 1 << 20, 1, False
         )
-        return rows.diagonal(everything)
+
+    def rounding(
+        self, X: Any
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """Product and relative error of every row's values, and the roots of k(x, x).
+
+        An error of k(x, z) in double precision is at most product(x) product(z) + (relative(x) +
+        relative(z)) |k(x, z)| in units of rounding times what the number of features makes of it.
+        Values that come from elsewhere are taken as they are: then the product tells their size,
+        by |k(x, z)|^2 <= k(x, x) k(z, z).
+        """
+        n = X.shape[0]
+        if self.is_precomputed or self.is_callable:
+            values = np.diagonal(X) if self.is_precomputed else self.diagonal(X)
+            root = np.sqrt(np.abs(np.asarray(values, dtype=np.float64)))
+            return root, np.zeros(n), root
+        return self._rows(X).rounding(np.arange(n))
 
     def bound(self, largest: float, n_features: int) -> float:
         """How large numbers in the computation of a value can be, for entries up to `largest`."""

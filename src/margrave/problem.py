@@ -82,6 +82,19 @@ class Data:
             return largest < _LARGEST_FLOAT32
         return self.kernel.bound(largest, int(self.X.shape[1])) < _LARGEST_FLOAT32**2
 
+    @cached_property
+    def rounding(self) -> tuple[Floats, Floats, Floats]:
+        """What double precision does to kernel values (`Kernel.rounding`), for every row."""
+        if not isinstance(self.X, RemoteRows):
+            return self.kernel.rounding(self.X)
+        # all that is known of these rows is their largest entry
+        largest = max(float(facts["largest"]) for facts in self.X.facts)
+        row = np.full((1, int(self.X.shape[1])), largest)
+        extremes = Data(np.vstack([row, -row]), self.kernel, np.array([0, 2]))
+        product, relative, root = (np.full(self.n_rows, found[0]) for found in extremes.rounding)
+        # workers move rows by their own mean, which may double them
+        return product, 4.0 * relative, root
+
     def kernel_rows(
         self,
         precision: str,

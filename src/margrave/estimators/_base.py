@@ -25,7 +25,6 @@ from sklearn.utils import check_random_state
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted
 
-from margrave.estimators._columns import Columns
 from margrave.estimators._input import CheckedInput, Floats, Rows
 from margrave.estimators._lender import Lender
 from margrave.estimators._remote import portable
@@ -39,6 +38,7 @@ from margrave.resources import one_blas_thread, parse_bytes, thread_count
 from margrave.rows import RemoteRows, RowBlocks, is_mapped
 from margrave.solvers import Settings, Solution, WorkingSet, resolve_solver
 from margrave.solvers.certificate import certificate, certified
+from margrave.solvers.columns import Columns
 from margrave.solvers.whole import judge
 
 _MOST_OF_COMMITTEE = 1000  # support vectors of a part by which it knows what it knows
@@ -139,7 +139,8 @@ class KernelMachine(CheckedInput):
                         raise
                     solutions = kept or WorkingSet().solve(list(problems), settings)
                 if not settings.rough:
-                    solutions = certified(problems, solutions, settings)
+                    as_published = getattr(solver, "as_published", False)
+                    solutions = certified(problems, solutions, settings, mend=not as_published)
             except ValueError as verdict:  # on rows of which little was seen before Ctrl-C
                 if progress.stop_reason != "interrupted":
                     raise
@@ -382,7 +383,7 @@ class KernelMachine(CheckedInput):
             if not np.isfinite(scores).all() and precision == "float32":
                 scores = self._scores_in(X, "float64")
         bad = ~np.isfinite(scores).all(axis=1)
-        if bad.any():
+        if bad.any() and self._local is None:  # parts say -inf for classes that they do not have
             raise ValueError(
                 f"the decision values of {int(bad.sum())} of {len(scores)} rows overflow double"
                 f" precision, the first in row {int(np.argmax(bad))}: its entries are too large for"

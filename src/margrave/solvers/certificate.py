@@ -19,9 +19,10 @@ plain ones leave the bound above the tolerance.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,7 @@ from margrave.losses import JOINT_LOSSES
 from margrave.problem import Data, Floats, JointProblem, Problem, Solution
 from margrave.rows import RemoteRows, RowBlocks, is_mapped
 from margrave.solvers.base import Settings
+from margrave.solvers.columns import Columns
 
 UNIT = 2.0**-53  # largest relative error of one operation
 _NOTICEABLE = 1e-3  # share of the bound from which on rounding is worth a closer look
@@ -46,6 +48,7 @@ _SAMPLE = 1000  # rows that tell both
 
 
 Solve = Callable[[Sequence[Any], Settings], list[Solution]]
+P = TypeVar("P", bound=Problem | JointProblem)
 
 
 @dataclass(frozen=True)
@@ -81,11 +84,15 @@ def with_certificate(solution: Solution, found: Certificate, tol: float) -> Solu
 
 
 def certified(
-    problems: Sequence[Problem | JointProblem], solutions: Sequence[Solution], settings: Settings
+    problems: Sequence[Problem | JointProblem],
+    solutions: Sequence[Solution],
+    settings: Settings,
+    mend: bool = True,
 ) -> list[Solution]:
     """Replace the gaps that solvers have kept on their way by bounds for the models they return.
 
-    A model that was not finished becomes its best multiple, zero included. Left as they are:
+    To `mend` a model that was not finished is to take its best multiple, zero included. Left as
+    they are:
     solutions that have been here, models of parts or landmarks, whose certificate is that of
     another problem, and the estimate of a fit that had no time for its certificate. Ctrl-C leaves
     what is not certified by then as an estimate.
@@ -93,7 +100,7 @@ def certified(
     found = list(solutions)
     for number, problem in enumerate(problems):
         try:
-            found[number] = _certified(problem, found[number], settings)
+            found[number] = _certified(problem, found[number], settings, mend)
         except KeyboardInterrupt:
             settings.progress.interrupt()
             if found[number].certificate == "full" and found[number].rounding is None:
@@ -101,22 +108,31 @@ def certified(
     return found
 
 
-def _certified(problem: Problem | JointProblem, solution: Solution, settings: Settings) -> Solution:
+def _certified(
+    problem: Problem | JointProblem, solution: Solution, settings: Settings, mend: bool
+) -> Solution:
     if solution.rounding is not None or solution.certificate not in ("full", "estimate"):
         return solution
     if isinstance(problem, Problem) and problem.is_hull:
         return solution
-    linear = problem.data.is_linear and not isinstance(problem.data.X, RemoteRows)
+    remote = isinstance(problem.data.X, RemoteRows)
+    if remote and solution.weights is not None:
+        return solution  # passes over these rows are the solver's own business
+    linear = problem.data.is_linear and not remote
     if linear and solution.weights is None and np.isfinite(solution.beta).all():
         solution = replace(solution, weights=_combination(problem, solution.beta))
-    if not solution.converged:
+    before = solution
+    if mend and not solution.converged:
         solution = _best_multiple(problem, solution, settings)
     if not solution.definite:
+        return solution
+    is_estimate = solution.certificate == "estimate" and not linear and solution.beta.any()
+    if is_estimate and solution is before:
         return solution
     found = certificate(problem, solution, settings.threads, closely=not settings.is_over)
     if linear and found.gap > settings.tol and not settings.is_over:
         solution, found = _polished(problem, solution, found, settings)
-    if solution.certificate == "estimate" and not linear and solution.beta.any():
+    if is_estimate:
         return replace(solution, objective=found.objective, dual=found.dual, gap=found.gap)
     drowned = found.gap > settings.tol >= found.gap - found.rounding
     if drowned or math.isinf(found.rounding):
@@ -127,13 +143,8 @@ def _certified(problem: Problem | JointProblem, solution: Solution, settings: Se
 def _cause(problem: Problem | JointProblem) -> str:
     """What makes rounding errors so large here, and what to do about it."""
     X, y, C = problem.data.X, problem.y, problem.C
-    bounded = (
-        problem.data.is_native
-        and not problem.data.kernel_rows("float64", 0, 1 << 20, 1, cache=False)
-        .rounding(np.zeros(1, dtype=np.int64))[0]
-        .any()
-    )
-    if isinstance(X, np.ndarray) and not problem.data.kernel.is_precomputed and not bounded:
+    products = problem.data.is_native and problem.data.rounding[0].any()
+    if isinstance(X, np.ndarray) and products:
         mean, spread = _mean_and_spread(X)
         if mean > _FAR * spread:
             return (
@@ -155,6 +166,16 @@ def _cause(problem: Problem | JointProblem) -> str:
     return f"C is up to {C.max():.1g} for these features; scale the features, or lower C"
 
 
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """The work here has no limit of time: what stops the core is Ctrl-C."""
+    try:
+        yield
+    except _core.Stopped:
+        raise KeyboardInterrupt from None
+
+
+@_interruptible()
 def certificate(
     problem: Problem | JointProblem, solution: Solution, threads: int, closely: bool = True
 ) -> Certificate:
@@ -162,6 +183,7 @@ def certificate(
 
     Where rounding has a noticeable part in the bound, it looks more `closely` if it may.
     """
+    problem, solution = _narrow(problem, solution)
     make = _Joint if isinstance(problem, JointProblem) else _Single
     at: _Joint | _Single = make(problem, threads)  # type: ignore[arg-type]
     look = at.by_scores if solution.weights is None else at.by_weights
@@ -169,6 +191,17 @@ def certificate(
     if closely and not found.rounding < _NOTICEABLE * found.gap:
         found = look(solution, True)
     return found
+
+
+def _narrow(problem: P, solution: Solution) -> tuple[P, Solution]:
+    """Both on the features that occur: others have no weight."""
+    columns = Columns.of([problem])
+    if columns.used is None:
+        return problem, solution
+    (narrow,) = columns.narrow([problem])
+    if solution.weights is not None:
+        solution = replace(solution, weights=solution.weights[..., columns.used])
+    return narrow, solution
 
 
 class Errors:
@@ -181,7 +214,7 @@ class Errors:
 
     def __init__(self, data: Data, beta: Floats) -> None:
         self.data, self.beta = data, beta.reshape(len(beta), -1)
-        self.product, self.relative = _rounding(data)
+        self.product, self.relative, self.root = data.rounding
         self.support = np.flatnonzero(self.beta.any(axis=1))
         self.value = 4.0 + growth(int(data.X.shape[1]) if data.is_native else 1)
         self.sum = 4.0 + growth(len(self.support))
@@ -189,7 +222,7 @@ class Errors:
     def quick(self) -> Floats:
         """By the inequality |k(x, z)|^2 <= k(x, x) k(z, z); a column per class."""
         size = np.abs(self.beta)
-        root = np.sqrt(self._diagonal())
+        root = self.root
         rooted = root[:, None] * size
         terms = np.outer(root, rooted.sum(axis=0))
         with np.errstate(over="ignore", invalid="ignore"):
@@ -231,32 +264,13 @@ class Errors:
             raise KeyboardInterrupt
         terms, more = np.hsplit(told, 2)
         # a row with itself has a distance of exactly zero
-        own = np.abs(self.beta[rows]) * self._diagonal()[rows, None]
+        own = np.abs(self.beta[rows]) * self.root[rows, None] ** 2
         relative = self.relative[rows, None]
         distant = relative * np.maximum(terms - own, 0.0) + np.maximum(more - relative * own, 0.0)
         bound: Floats = (
             UNIT * (self.value * distant + self.sum * terms) * 1.001
         )  # errors of its own
         return scores, bound
-
-    def _diagonal(self) -> Floats:
-        data = self.data
-        if isinstance(data.X, RemoteRows):
-            return np.full(data.n_rows, max(1.0, float(self.product[0]) ** 2))
-        rows = data.kernel_rows("float64", 0, 1 << 20, 1, cache=False)
-        return np.abs(rows.diagonal(np.arange(data.n_rows)))
-
-
-def _rounding(data: Data) -> tuple[Floats, Floats]:
-    if isinstance(data.X, RemoteRows):  # all that is known of these rows: their largest entry
-        largest = max(float(facts["largest"]) for facts in data.X.facts)
-        row = np.full((1, int(data.X.shape[1])), largest)
-        extremes = Data(np.vstack([row, -row]), data.kernel, np.array([0, 2]))
-        product, relative = _rounding(extremes)
-        # workers move rows by their own mean, which may double them
-        return np.full(data.n_rows, product[0]), np.full(data.n_rows, 4.0 * relative[0])
-    rows = data.kernel_rows("float64", 0, 1 << 20, 1, cache=False)
-    return rows.rounding(np.arange(data.n_rows))
 
 
 class _Single:
@@ -335,7 +349,7 @@ class _Single:
             return math.inf
         data, at = self.problem.data, int(self.problem.data_rows[row])
         if isinstance(data.X, RemoteRows):
-            return max(1.0, float(_rounding(data)[0][0]) ** 2)
+            return float(data.rounding[2][0]) ** 2
         if data.kernel.is_precomputed:
             return float(abs(data.X[at, at]))
         return float(abs(data.kernel.diagonal(_rows_of(data.X, at))[0]))
@@ -365,6 +379,7 @@ class _Single:
         return np.ascontiguousarray(found[0][:, 0]), np.ascontiguousarray(found[1][:, 0])
 
 
+@_interruptible()
 def certify_tube(
     problem: Problem, solution: Solution, share: float, threads: int, closely: bool = True
 ) -> Certificate:
@@ -373,6 +388,7 @@ def certify_tube(
     P has the width times `share`, the sum nu C, in addition, and D does not have it times
     sum |beta|, which must not exceed that.
     """
+    problem, solution = _narrow(problem, solution)
     width, used = problem.loss.epsilon, float(np.abs(solution.beta).sum())
     more = width * abs(share - used) + UNIT * growth(problem.n_rows) * width * (share + used)
     at = _Single(problem, threads, (more, -width * used))
@@ -383,6 +399,7 @@ def certify_tube(
     return found
 
 
+@_interruptible()
 def certify_plane(
     problem: Problem, plane: Solution, rho: float, threads: int, closely: bool = True
 ) -> Certificate:
@@ -391,6 +408,7 @@ def certify_plane(
     Every pair of points of the hulls has w'z >= m = 2 - sum_i C_i max(0, 1 - y_i (w'x_i + b)), so
     that 1/2 |z|^2 is L = m^2 / (2 |w|^2) at least; it is U for z = rho sum_i beta_i x_i.
     """
+    problem, plane = _narrow(problem, plane)
     at = _Single(problem, threads)
     found = _plane(at, plane, rho, False)
     if closely and not found.rounding < _NOTICEABLE * found.gap:
@@ -533,6 +551,7 @@ def audit(
 # --- linear models that can be better as they are stored -----------------------------------------
 
 
+@_interruptible()
 def _polished(
     problem: Problem | JointProblem, solution: Solution, found: Certificate, settings: Settings
 ) -> tuple[Solution, Certificate]:
@@ -569,6 +588,7 @@ def _polished(
 # --- models that were not finished ---------------------------------------------------------------
 
 
+@_interruptible()
 def _best_multiple(
     problem: Problem | JointProblem, solution: Solution, settings: Settings
 ) -> Solution:
@@ -585,8 +605,8 @@ def _best_multiple(
         least = along.primal(1.0, b)
     zero = along.intercept(0.0)
     if least <= along.primal(0.0, zero):
-        return replace(solution, intercept=b)
-    t = along.search(zero, b) if along.is_finite else 0.0
+        return solution if np.all(b == solution.intercept) else replace(solution, intercept=b)
+    t = along.search(zero, b, 8 if settings.is_over else 30) if along.is_finite else 0.0
     return along.at(t) if t > 0.0 else replace(along.at(0.0), definite=True)
 
 
@@ -641,13 +661,13 @@ class _Multiples:
         candidates = (np.zeros(len(weight)), shares - shares.mean(), largest - largest.mean())
         return min(candidates, key=lambda b: self.primal(0.0, b))
 
-    def search(self, zero: Any, b: Any) -> float:
+    def search(self, zero: Any, b: Any, trials: int) -> float:
         """The t in [0, 1] of the least primal value, with the intercept moving along."""
         found = minimize_scalar(
             lambda t: self.primal(t, zero + t * (b - zero)),
             bounds=(0.0, 1.0),
             method="bounded",
-            options={"xatol": 1e-3, "maxiter": 30},
+            options={"xatol": 1e-3, "maxiter": trials},
         )
         t = float(found.x)
         return t if self.primal(t, self.intercept(t)) < self.primal(0.0, zero) else 0.0

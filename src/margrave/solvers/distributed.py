@@ -60,7 +60,7 @@ class DistributedSet:
         self.last: Record = {}
         self.told: tuple[Any, ...] | None = None  # what the parts said after the last step
         self.marked = (0, np.inf, np.inf)  # round, dual and gap of the last look at progress
-        self.best_gap = np.inf
+        self.best_gap = self.best_dual = np.inf
         self.inner_share = _INNER_SHARE
         self.is_narrow, self.narrow_round, self.dual, self.outside = False, -1, 0.0, 0.0
         self.goal, self.last_whole = _ROUGH_GAP, _ROUGH_ROUNDS  # before rows are left out
@@ -261,7 +261,7 @@ class DistributedSet:
     def _widen(self, target: float, stalls: bool) -> str:
         """Look at all rows again, and see how good the point is for them."""
         self._look_at_all()
-        self.marked, self.best_gap = (0, np.inf, np.inf), np.inf
+        self.marked, self.best_gap, self.best_dual = (0, np.inf, np.inf), np.inf, np.inf
         self.told = self._step(0, None, None)
         gap, dual, support, offers = self.told
         self._measure(offers)
@@ -404,17 +404,18 @@ class DistributedSet:
     def _is_exhausted(self) -> bool:
         """Whether this precision has done what it can: see cpp/working_set.hpp."""
         self.best_gap = min(self.best_gap, self.last["own_gap"])
+        self.best_dual = min(self.best_dual, self.last["dual"])
         when, dual, gap = self.marked
         window = 10 + 8 * self.problem.n_rows // self.capacity
         if self.rounds < when + window:
             return False
-        gain = dual - self.last["dual"]
+        gain = dual - self.best_dual
         absolute = self.last["objective"] + self.last["dual"] - self.outside
         if self.precision == "float32":
             still = gain <= 0.01 * absolute and self.best_gap > 0.9 * gap
         else:
             still = gain <= 2e-16 * abs(self.last["dual"]) and self.best_gap > 0.99 * gap
-        first, self.marked = when == 0, (self.rounds, self.last["dual"], self.best_gap)
+        first, self.marked = when == 0, (self.rounds, self.best_dual, self.best_gap)
         return still and not first
 
     def _is_indefinite(self) -> bool:
@@ -436,7 +437,16 @@ class DistributedSet:
     # --- checkpoints -------------------------------------------------------------------------
 
     _KEPT = (
-        *("bias", "violation", "rounds", "steps", "kernel_values", "marked", "best_gap"),
+        *(
+            "bias",
+            "violation",
+            "rounds",
+            "steps",
+            "kernel_values",
+            "marked",
+            "best_gap",
+            "best_dual",
+        ),
         *("inner_share", "precision", "last", "is_narrow", "dual", "goal", "last_whole", "active"),
         *("narrow_round", "outside"),
     )

@@ -124,9 +124,8 @@ def _newton(
         if before.converged or not small or settings.is_spent:
             continue
         after = WorkingSet().solve([problem], settings, [before.beta])
-        best = min(
-            (before, *certified([problem], after, settings)), key=lambda solution: solution.gap
-        )
+        (found,) = certified([problem], after, settings)
+        best = found if found.converged or found.objective < before.objective else before
         n_iter = before.n_iter + after[0].n_iter
         solutions[number] = replace(best, n_iter=n_iter, solver="newton, exact")
     return solutions
