@@ -431,7 +431,7 @@ class Solution:
     the ``dual_point``. A fit that had no time left to compute its certificate has an "estimate":
     the gap by the scores as they were kept on the way. ``rounding`` is the part of the gap that is
     no more than a bound of rounding errors; None before `solvers.certificate` has seen the point.
-    Where that alone is too much, ``cause`` says what makes it so large and what helps.
+    Where a solver came no further, ``cause`` says what is in its way and what helps.
     """
 
     beta: Floats

@@ -60,8 +60,8 @@ _ADVICE = {
     " each other for double precision; {cure}",
     "rounding": "this cannot be certified in double precision, because rounding errors may account"
     " for a gap of {rounding:.2g}: {cause}",
-    None: "the solver could make no further progress in double precision; scale the features, lower"
-    " C, or raise tol, unless the kernel is not positive semidefinite",
+    None: "the solver could make no further progress in double precision: {cause}, or raise tol,"
+    " unless the kernel is not positive semidefinite",
 }
 
 
@@ -200,13 +200,14 @@ class KernelMachine(CheckedInput):
                 reason = "hulls" if self._cure and self.gap_ >= 1.0 else None
             elif reason in (None, "converged") and {"cascade", "sodm", "dip"} & set(used):
                 reason = "unfinished"
-            drowned = [solution for solution in solutions if solution.cause]
-            if reason in (None, "converged", "hulls") and drowned:
+            worst = max(solutions, key=lambda solution: solution.gap)
+            rounding = worst.rounding or 0.0
+            if reason in (None, "converged") and not self.gap_ - rounding > self.tol:
                 reason = "rounding"
             told = {
                 "cure": self._cure,
-                "cause": drowned[0].cause if drowned else "",
-                "rounding": drowned[0].rounding if drowned else 0.0,
+                "cause": worst.cause or "scale the features, or lower C",
+                "rounding": rounding,
             }
             advice = _ADVICE[None if reason == "converged" else reason]
             missed = (

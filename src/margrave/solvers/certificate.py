@@ -134,8 +134,7 @@ def _certified(
         solution, found = _polished(problem, solution, found, settings)
     if is_estimate:
         return replace(solution, objective=found.objective, dual=found.dual, gap=found.gap)
-    drowned = found.gap > settings.tol >= found.gap - found.rounding
-    if drowned or math.isinf(found.rounding):
+    if found.gap > settings.tol and not settings.is_spent:
         solution = replace(solution, cause=_cause(problem))
     return with_certificate(solution, found, settings.tol)
 
