@@ -81,10 +81,10 @@ class LinearRows {
     void audit(bool compensated, const double* w, const double* b, double* f, double* f_error, CompensatedSum* v, double* v_size) const {
         const std::int64_t d = features(), parts = team_->part_count(count_, stretch_);
         const double first_order = growth(double(entries_per_row())) + 2;
-        std::vector<CompensatedSum> sums(parts * d);
-        std::vector<double> sizes(parts * d, 0.0);
+        std::vector<CompensatedSum> sums(compensated ? parts * d : 0);
+        std::vector<double> sizes(parts * d, 0.0), plain(compensated ? 0 : parts * d, 0.0);
         team_->parts(count_, stretch_, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
-            CompensatedSum* to_v = sums.data() + part * d;
+            CompensatedSum* to_v = compensated ? sums.data() + part * d : nullptr;
             double* to_size = sizes.data() + part * d;
             for (std::int64_t i = from; i < to; ++i) {
                 const double factor = b[i];
@@ -99,17 +99,16 @@ class LinearRows {
                     f[i] = score.value();
                     f_error[i] = kUnit * (std::fabs(f[i]) + first_order * first_order * kUnit * size);
                 } else {
-                    double score = 0;
-                    rows_.each(row(i), [&](std::int64_t k, double x) { score += x * w[k], size += std::fabs(x * w[k]); });
-                    if (factor != 0) rows_.each(row(i), [&](std::int64_t k, double x) { to_v[k].high += factor * x, to_size[k] += std::fabs(factor * x); });
-                    f[i] = score;
-                    f_error[i] = kUnit * first_order * size;
+                    f[i] = dot(i, w);
+                    f_error[i] = kUnit * first_order * operations_.size(rows_, row(i), factor, w, to_size);
+                    if (factor != 0) add(i, factor, plain.data() + part * d);
                 }
             }
         });
         for (std::int64_t part = 0; part < parts; ++part)
             for (std::int64_t k = 0; k < d; ++k) {
-                v[k].add(sums[part * d + k].high), v[k].low += sums[part * d + k].low;
+                if (compensated) v[k].add(sums[part * d + k].high), v[k].low += sums[part * d + k].low;
+                else v[k].add(plain[part * d + k]);
                 v_size[k] += sizes[part * d + k];
             }
     }

@@ -119,22 +119,22 @@ class RowTerms {
         return all;
     }
 
-    // The row whose variable takes up a `change` of the sum of beta at the least cost in its gap term, and that cost; -1 and
-    // infinity where no box has room for it.
+    // A row whose variable takes up a `change` of the sum of beta at little cost in its gap term, and that cost; -1 and infinity
+    // where no box has room for it. Some thousand rows are asked, all of them only if none of those has room.
     std::pair<std::int64_t, double> absorb(const double* beta, const double* f, const double* error, double b, double change) const {
-        std::vector<std::pair<double, std::int64_t>> parts(team_->part_count(n_, kStretch), {kInfinity, -1});
+        std::pair<double, std::int64_t> best{kInfinity, -1};
         visit([&](const auto& loss) {
-            team_->parts(n_, kStretch, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
-                for (std::int64_t i = from; i < to; ++i) {
+            for (std::int64_t step : {std::max<std::int64_t>(1, n_ / 4096), std::int64_t(1)}) {
+                for (std::int64_t i = 0; i < n_; i += step) {
                     const double moved = beta[i] + change;
                     if (!(moved >= loss.lo(y_[i], C_[i]) && moved <= loss.hi(y_[i], C_[i]))) continue;
                     const double cost = worst(loss, i, moved, f[i], error[i], b) - worst(loss, i, beta[i], f[i], error[i], b);
-                    parts[part] = std::min(parts[part], {cost, i});
+                    best = std::min(best, {cost, i});
                 }
-            });
+                if (best.second >= 0) return;
+            }
         });
-        const auto [cost, row] = *std::min_element(parts.begin(), parts.end());
-        return {row, cost};
+        return {best.second, best.first};
     }
 
     // The b that minimises sum_i C_i loss_i(f_i + b), or an end of the shortest stretch known to hold it.

@@ -102,7 +102,7 @@ class HullClassifier(KernelClassifier):
         """The plane as it is stored, with its certificate unless there was no time for one."""
         if plane.certificate == "estimate" and plane.weights is None:
             return plane
-        found = certify_plane(problem, plane, rho, thread_count(self.n_jobs))
+        found = certify_plane(problem, plane, rho, thread_count(self.n_jobs), self.tol)
         return with_certificate(plane, found, self.tol)
 
     def _store_caps(self, task: Task) -> None:

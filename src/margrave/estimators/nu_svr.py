@@ -195,17 +195,19 @@ class NuSVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
         b = float(self.intercept_[0])
         model = Solution(self._beta()[rows], b, f, *unknown, weights=weights)
         data = Data(take(X, rows, self._kernel.is_precomputed), self._kernel, whole_of(rows))
-        found = self._judged(data, y[rows], self.C * weight[rows], model)
+        found = self._judged(data, y[rows], self.C * weight[rows], model, 0.0)
         scale = max(abs(found.objective), abs(found.dual))
         definite = weights is not None or float(model.beta @ f) >= -1e-9 * scale
         return found.gap if definite else float("inf")
 
-    def _judged(self, data: Data, y: Floats, price: Floats, model: Solution) -> Certificate:
+    def _judged(
+        self, data: Data, y: Floats, price: Floats, model: Solution, tol: float
+    ) -> Certificate:
         """What is certain of a model with the tube `epsilon_`."""
         loss = Loss("epsilon_insensitive", epsilon=self.epsilon_)
         tube = Problem(data, None, y, price, loss, "free")
         share = self.nu * float(price.sum())
-        return certify_tube(tube, model, share, thread_count(self.n_jobs))
+        return certify_tube(tube, model, share, thread_count(self.n_jobs), tol)
 
     def _problem(self, data: Data, y: Floats, weight: Floats) -> Problem:
         """Twice the rows: points above the tube (y = +1) and below it (y = -1)."""
@@ -247,7 +249,7 @@ class NuSVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
         if not folded.definite or (folded.certificate == "estimate" and weights is None):
             return folded
         data = Data(take(X, rows, self._kernel.is_precomputed), self._kernel, whole_of(rows))
-        found = self._judged(data, tube.y, caps, folded)
+        found = self._judged(data, tube.y, caps, folded, self.tol)
         return with_certificate(folded, found, self.tol)
 
     def _beta_on(self, rows: Rows) -> Floats:

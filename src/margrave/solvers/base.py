@@ -112,6 +112,8 @@ def zero_solution(problem: Problem | JointProblem, solver: str) -> Solution | No
         return None
     free, y = problem.intercept == "free", problem.y
     b = float(y.min() / 2.0 + y.max() / 2.0) if free else 0.0
+    if problem.loss.core().value(y[:1], problem.C[:1], np.full(1, b))[0] != 0.0:
+        return None
     nothing = np.zeros(problem.n_rows)
     primal, dual = problem.terms(nothing, nothing, b)
     if primal != 0.0 or dual != 0.0:

@@ -22,6 +22,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -42,6 +43,7 @@ _NOTICEABLE = 1e-3  # share of the bound from which on rounding is worth a close
 _CAREFUL = (
     1 << 28
 )  # entries of rows that are multiplied with compensation, which takes about a second
+_FEW = 1000  # rows for which a closer look costs next to nothing
 _PARALLEL = 50_000  # rows from which on a second thread pays
 _FAR = 1e3  # mean of the rows, in units of their spread, from which on they are moved
 _SAMPLE = 1000  # rows that tell both
@@ -129,7 +131,9 @@ def _certified(
     is_estimate = solution.certificate == "estimate" and not linear and solution.beta.any()
     if is_estimate and solution is before:
         return solution
-    found = certificate(problem, solution, settings.threads, closely=not settings.is_over)
+    found = certificate(
+        problem, solution, settings.threads, np.inf if settings.is_over else settings.tol
+    )
     if linear and found.gap > settings.tol and not settings.is_over:
         solution, found = _polished(problem, solution, found, settings)
     if is_estimate:
@@ -176,20 +180,25 @@ def _interruptible() -> Iterator[None]:
 
 @_interruptible()
 def certificate(
-    problem: Problem | JointProblem, solution: Solution, threads: int, closely: bool = True
+    problem: Problem | JointProblem, solution: Solution, threads: int, tol: float = 0.0
 ) -> Certificate:
     """Bound the gap of a solution with `weights`, or of one with the scores K beta.
 
-    Where rounding has a noticeable part in the bound, it looks more `closely` if it may.
+    Where rounding has a noticeable part in the bound, it takes a closer look; one that costs much
+    only if the bound is above `tol`.
     """
     problem, solution = _narrow(problem, solution)
     make = _Joint if isinstance(problem, JointProblem) else _Single
     at: _Joint | _Single = make(problem, threads)  # type: ignore[arg-type]
     look = at.by_scores if solution.weights is None else at.by_weights
-    found = look(solution, False)
-    if closely and not found.rounding < _NOTICEABLE * found.gap:
-        found = look(solution, True)
-    return found
+    return _look(partial(look, solution), problem.n_rows, tol)
+
+
+def _look(look: Callable[[bool], Certificate], n_rows: int, tol: float) -> Certificate:
+    """Look, and look closely where rounding has a noticeable part in what is seen."""
+    found = look(False)
+    noticeable = not found.rounding < _NOTICEABLE * found.gap
+    return look(True) if noticeable and (found.gap > tol or n_rows <= _FEW) else found
 
 
 def _narrow(problem: P, solution: Solution) -> tuple[P, Solution]:
@@ -380,7 +389,7 @@ class _Single:
 
 @_interruptible()
 def certify_tube(
-    problem: Problem, solution: Solution, share: float, threads: int, closely: bool = True
+    problem: Problem, solution: Solution, share: float, threads: int, tol: float = 0.0
 ) -> Certificate:
     """Bound the gap of a regression with nu, whose tube is the width of the problem's loss.
 
@@ -392,15 +401,12 @@ def certify_tube(
     more = width * abs(share - used) + UNIT * growth(problem.n_rows) * width * (share + used)
     at = _Single(problem, threads, (more, -width * used))
     look = at.by_scores if solution.weights is None else at.by_weights
-    found = look(solution, False)
-    if closely and not found.rounding < _NOTICEABLE * found.gap:
-        found = look(solution, True)
-    return found
+    return _look(partial(look, solution), problem.n_rows, tol)
 
 
 @_interruptible()
 def certify_plane(
-    problem: Problem, plane: Solution, rho: float, threads: int, closely: bool = True
+    problem: Problem, plane: Solution, rho: float, threads: int, tol: float = 0.0
 ) -> Certificate:
     """Bound (U - L) / U of a plane w'x + b between two hulls and the points rho beta in them.
 
@@ -409,10 +415,7 @@ def certify_plane(
     """
     problem, plane = _narrow(problem, plane)
     at = _Single(problem, threads)
-    found = _plane(at, plane, rho, False)
-    if closely and not found.rounding < _NOTICEABLE * found.gap:
-        found = _plane(at, plane, rho, True)
-    return found
+    return _look(partial(_plane, at, plane, rho), problem.n_rows, tol)
 
 
 def _plane(at: _Single, plane: Solution, rho: float, closely: bool) -> Certificate:
