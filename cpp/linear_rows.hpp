@@ -76,8 +76,8 @@ class LinearRows {
                 for (std::int64_t k = 0; k < d; ++k) out[c][k] += sums[(part * b.count + c) * d + k];
     }
 
-    // f_i = x_i'w and v += X'b, with bounds of what rounding does to each of these numbers. `compensated`, they are as exact as
-    // double precision can hold them, and the bounds little more than half a unit in the last place; that takes several times as long.
+    // f_i = x_i'w with bounds on the rounding errors, and v += X'b with the absolute sums behind it. With `compensated` sums scores are
+    // off by little more than a unit in the last place at most, and so are the bounds; that takes several times as long.
     void audit(bool compensated, const double* w, const double* b, double* f, double* f_error, CompensatedSum* v, double* v_size) const {
         const std::int64_t d = features(), parts = team_->part_count(count_, stretch_);
         const double first_order = growth(double(entries_per_row())) + 2;

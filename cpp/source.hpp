@@ -27,7 +27,7 @@ class KernelSource {
     virtual bool apply_among(const Subset& rows, const double* coef, double* sums, Watch* watch) {
         return apply(rows, coef, 1, rows, sums, watch);
     }
-    // The same for one output with compensated sums, and a bound of the errors that are left; slow. False where a source cannot.
+    // The same for one output with compensated sums, and bounds on the errors that remain; slow. False where a source cannot.
     virtual bool apply_carefully(const Subset&, const double*, const Subset&, double*, double*, Watch*) { return false; }
     // Whether `apply` makes one query of all: then nothing is gained by keeping values.
     virtual bool is_additive() const { return false; }
@@ -202,8 +202,8 @@ class TileSource final : public KernelSource<T> {
         return value + kernel_.offset;
     }
 
-    // The sum behind the kernel of a query and the point spread out in z: their product, or their distance (its square where the
-    // kernel is one of products).
+    // The number that the kernel of a query and the point spread out in z depends on: x'z, |x - z|_1, or |x - z|^2 for kernels
+    // that compute distances from products.
     CompensatedSum careful_pair(std::int64_t query, const std::vector<double>& z, CompensatedSum own_z, bool dot) const {
         CompensatedSum sum;
         if (!dot) {
@@ -223,7 +223,7 @@ class TileSource final : public KernelSource<T> {
         distance.add(-2 * sum.high), distance.low -= 2 * sum.low;
         return distance;
     }
-    // The kernel of that sum. Products that are distances already have no terms of their own.
+    // The kernel as a function of that number. A squared distance goes in as -2 (-|x - z|^2 / 2), with zero for both squares.
     double value_of(double sum) const {
         double value = 0;
         Kernels::visit(kernel_.id, [&](auto k) {

@@ -257,7 +257,7 @@ class NuSVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class _Tube:
-    """Targets and weights of rows around a tube, which leaves out `total` of C on each side."""
+    """Targets and weights of rows; the best tube leaves rows of weight `total` on either side."""
 
     y: Floats
     C: Floats
@@ -276,7 +276,7 @@ class _Tube:
         return 0.5 * norm + 2.0 * self.total * width + float(self.C @ outside)
 
     def best_multiple(self, f: Floats, norm: float) -> float:
-        """The t in [0, 1] by which scores are to be multiplied so that a constant is no better."""
+        """The t in [0, 1] for which t times the scores are no worse than a constant."""
 
         def value(t: float) -> float:
             return self.primal(t * f, t * t * norm)
