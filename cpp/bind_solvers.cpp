@@ -418,9 +418,9 @@ void bind_solvers(nb::module_& m) {
              "coef.T @ K[rows, block], from kept values where there are any.")
         .def("diagonal", &PyKernelRows::diagonal, nb::arg("points"), "Kernel values of these rows with themselves.")
         .def("multiply_carefully", &PyKernelRows::multiply_carefully, nb::arg("rows"), nb::arg("coef"), nb::arg("points"), nb::arg("time_left"),
-             "K[points, rows] @ coef by compensated sums, with bounds of the errors; None where that cannot be had.")
+             "K[points, rows] @ coef by compensated sums, with bounds on the errors; None where that is not possible or time ran out.")
         .def("rounding", &PyKernelRows::rounding, nb::arg("points"),
-             "Of each row: an error of k(x, z) is at most product(x) product(z) + (relative(x) + relative(z)) |k(x, z)|, in units of rounding; and the root of k(x, x).")
+             "For each row product, relative and the square root of k(x, x): the error of k(x, z) is at most product(x) product(z) + (relative(x) + relative(z)) |k(x, z)|, in units of rounding.")
         .def_prop_ro("cached_bytes", [](const PyKernelRows& k) { return k.store.cached_bytes(); });
     nb::class_<PyForeignRows>(m, "ForeignRows", "Kernel rows of points from elsewhere over the rows at hand, kept under the points' numbers.")
         .def(nb::init<PyRows, const PyKernel&, const std::string&, std::int64_t, int>(), nb::arg("rows"), nb::arg("kernel"), nb::arg("dtype"),

@@ -8,10 +8,6 @@ namespace margrave {
 
 constexpr double kUnit = 0x1p-53;  // largest relative error of one operation
 
-// What rounding can do to a sum of n terms, in units of kUnit times the sum of their absolute values: n at most. Errors have no
-// preferred sign; for a sum that grows steadily twice the square root of n is six standard deviations, for others more.
-inline double growth(double n) { return std::min(n, 2 * std::sqrt(n)); }
-
 // An unevaluated sum high + low, low being what rounding has taken from high.
 struct CompensatedSum {
     double high = 0, low = 0;

@@ -21,7 +21,7 @@ enum class Pairing { dot, distance };
 
 // What rounding does to a kernel value k(x, z), in units of kUnit times a modest factor that grows with the number of features:
 // at most product(x) product(z) + (relative(x) + relative(z)) |k(x, z)|. `rounding` of a kernel tells both from a point's size,
-// |x|^2 (dot) or |x|_1. Where all products are zero the kernel is never negative. `root` is that of k(x, x).
+// |x|^2 (dot) or |x|_1. Where all products are zero the kernel is never negative. `root` is the square root of |k(x, x)|.
 struct Rounding {
     double product, relative, root = 0;
 };

@@ -220,6 +220,12 @@ class LinearDescent {
         else if (still_ >= kStill) everyone(), still_ = 0;
         else if (!all && (record.gap <= target || largest_ < 0.03 * discontent_of_all_)) everyone();
         best_gap_ = std::min(best_gap_, record.gap), best_dual_ = std::min(best_dual_, record.dual);
+        // Rows that depend on each other almost entirely let steps creep: at this pace it would take for ever.
+        if (rounds_ >= slow_round_ + kSlow) {
+            const bool slow = slow_dual_ - best_dual_ <= 1e-9 * (record.primal + record.dual) && best_gap_ > 0.99 * slow_gap_;
+            slow_round_ = rounds_, slow_dual_ = best_dual_, slow_gap_ = best_gap_;
+            if (slow && status == Status::running) status = Status::stalled;
+        }
         // Passes over few rows come by the thousand: some of them are enough to tell of.
         if (last || status != Status::running || record.when - told_ > std::chrono::milliseconds(2)) records.push_back(record), told_ = record.when;
         return status;
@@ -260,6 +266,9 @@ class LinearDescent {
     std::chrono::steady_clock::time_point told_{};
     double b_ = 0, rho_ = 0, sum_ = 0, gap_ = 0, largest_ = 0, discontent_ = kInfinity, discontent_of_all_ = 0, passes_ = 0, conjugate_ = 0;
     double best_gap_ = kInfinity, best_dual_ = kInfinity;
+    static constexpr std::int64_t kSlow = 10000;  // passes
+    std::int64_t slow_round_ = 0;
+    double slow_dual_ = kInfinity, slow_gap_ = kInfinity;
     std::int64_t next_ = 0, rounds_ = 0, steps_ = 0, visits_ = 0, support_ = 0;
     int still_ = 0, chances_ = 0;
 };

@@ -76,11 +76,10 @@ class LinearRows {
                 for (std::int64_t k = 0; k < d; ++k) out[c][k] += sums[(part * b.count + c) * d + k];
     }
 
-    // f_i = x_i'w and v += X'b, with bounds of what rounding does to each of these numbers. `compensated`, they are as exact as
-    // double precision can hold them, and the bounds little more than half a unit in the last place; that takes several times as long.
+    // f_i = x_i'w with bounds on the rounding errors, and v += X'b with the absolute sums behind it. With `compensated` sums scores are
+    // off by little more than a unit in the last place at most, and so are the bounds; that takes several times as long.
     void audit(bool compensated, const double* w, const double* b, double* f, double* f_error, CompensatedSum* v, double* v_size) const {
         const std::int64_t d = features(), parts = team_->part_count(count_, stretch_);
-        const double first_order = growth(double(entries_per_row())) + 2;
         std::vector<CompensatedSum> sums(compensated ? parts * d : 0);
         std::vector<double> sizes(parts * d, 0.0), plain(compensated ? 0 : parts * d, 0.0);
         team_->parts(count_, stretch_, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
@@ -88,6 +87,7 @@ class LinearRows {
             double* to_size = sizes.data() + part * d;
             for (std::int64_t i = from; i < to; ++i) {
                 const double factor = b[i];
+                const double terms = 2 + double(rows_.sparse ? rows_.starts[row(i) + 1] - rows_.starts[row(i)] : rows_.features);
                 double size = 0;
                 if (compensated) {
                     CompensatedSum score;
@@ -97,10 +97,10 @@ class LinearRows {
                         if (factor != 0) to_v[k].add_product(factor, x), to_size[k] += std::fabs(factor * x);
                     });
                     f[i] = score.value();
-                    f_error[i] = kUnit * (std::fabs(f[i]) + first_order * first_order * kUnit * size);
+                    f_error[i] = kUnit * (std::fabs(f[i]) + terms * terms * kUnit * size);
                 } else {
                     f[i] = dot(i, w);
-                    f_error[i] = kUnit * first_order * operations_.size(rows_, row(i), factor, w, to_size);
+                    f_error[i] = kUnit * terms * operations_.size(rows_, row(i), factor, w, to_size);
                     if (factor != 0) add(i, factor, plain.data() + part * d);
                 }
             }

@@ -83,13 +83,13 @@ class RowTerms {
         return total;
     }
 
-    // What is known of a point whose scores are only known up to an error each. A gap term is convex in the score, so that the
-    // larger of its values at both ends of an interval bounds it.
+    // What is known of a point whose scores have an error each. A gap term is convex in the score, so that it is bounded by the
+    // larger of its values at the two ends of an interval.
     struct Audit {
-        double gap = 0, upper = 0;        // the gap terms: as computed, and their bound
+        double gap = 0, upper = 0;        // sums of the gap terms: as computed, and of their bounds
         double value = 0, conjugate = 0;  // sums of losses and of h
         double product = 0;               // sum_i beta_i f_i
-        double product_error = 0;         // bound of what the errors of the scores do to that
+        double product_error = 0;         // bound on what the errors of the scores do to that
         double size = 0;                  // sum of absolute values behind conjugate and product
         CompensatedSum sum;               // of beta
         double sum_size = 0;              // sum_i |beta_i|
@@ -127,7 +127,7 @@ class RowTerms {
             for (std::int64_t step : {std::max<std::int64_t>(1, n_ / 4096), std::int64_t(1)}) {
                 for (std::int64_t i = 0; i < n_; i += step) {
                     const double moved = beta[i] + change;
-                    if (!(moved >= loss.lo(y_[i], C_[i]) && moved <= loss.hi(y_[i], C_[i]))) continue;
+                    if (!(change >= loss.lo(y_[i], C_[i]) - beta[i] && change <= loss.hi(y_[i], C_[i]) - beta[i])) continue;
                     const double cost = worst(loss, i, moved, f[i], error[i], b) - worst(loss, i, beta[i], f[i], error[i], b);
                     best = std::min(best, {cost, i});
                 }
@@ -208,8 +208,8 @@ class RowTerms {
         return beta;
     }
 
-    // The largest that a row's gap term can be. The rounding of f + b counts too, which is known. A target and a score that are
-    // large and near to each other are moved to zero first: an interval around the score may be narrower than its last digit.
+    // The largest that a row's gap term can be. The rounding error of f + b is known, and counts too. A target and a score that are
+    // large and close to each other are shifted to zero first: an interval around the score may be narrower than its last digit.
     template <class L>
     double worst(const L& loss, std::int64_t i, double beta, double f, double error, double b) const {
         CompensatedSum at{f, 0};

@@ -27,7 +27,7 @@ class KernelSource {
     virtual bool apply_among(const Subset& rows, const double* coef, double* sums, Watch* watch) {
         return apply(rows, coef, 1, rows, sums, watch);
     }
-    // The same for one output with compensated sums, and a bound of the errors that are left; slow. False where a source cannot.
+    // The same for one output with compensated sums, and bounds on the errors that remain; slow. False where a source cannot.
     virtual bool apply_carefully(const Subset&, const double*, const Subset&, double*, double*, Watch*) { return false; }
     // Whether `apply` makes one query of all: then nothing is gained by keeping values.
     virtual bool is_additive() const { return false; }
@@ -131,6 +131,7 @@ class TileSource final : public KernelSource<T> {
 
     bool apply_carefully(const Subset& queries, const double* coef, const Subset& points, double* sums, double* errors, Watch* watch) override {
         const bool dot = rule_.pairing == Pairing::dot;
+        const double terms = 3 * double(points_.features) + 2, second_order = terms * terms * kUnit * kUnit;
         std::vector<std::vector<double>> buffers(threads_.count());
         constexpr std::int64_t per = 16;
         return threads_.run((points.count + per - 1) / per, watch, [&](std::int64_t t, int worker) {
@@ -142,11 +143,12 @@ class TileSource final : public KernelSource<T> {
                 points_.each(points[j], [&](std::int64_t k, double v) { z[k] = v, dot ? own_z.add_product(v, v) : own_z.add(std::fabs(v)); });
                 double error = 0;
                 for (std::int64_t q = 0; q < queries.count; ++q) {
-                    CompensatedSum pair = careful_pair(queries[q], z, own_z, dot);
-                    const double s = pair.value(), off = 2 * kUnit * std::fabs(s);
+                    double size = 0;
+                    const double s = careful_pair(queries[q], z, own_z, dot, size).value();
+                    const double off = 2 * kUnit * std::fabs(s) + second_order * size;
                     const double k = value_of(s), most = std::max(std::fabs(value_of(s + off) - k), std::fabs(value_of(s - off) - k));
                     total.add_product(coef[q], k + kernel_.offset);
-                    error += std::fabs(coef[q]) * (most + 8 * kUnit * std::fabs(k));
+                    error += std::fabs(coef[q]) * (most + (8 + kernel_.degree) * kUnit * std::fabs(k));
                 }
                 sums[j] = total.value(), errors[j] = error + kUnit * std::fabs(sums[j]);
                 points_.each(points[j], [&](std::int64_t k, double) { z[k] = 0; });
@@ -202,10 +204,11 @@ class TileSource final : public KernelSource<T> {
         return value + kernel_.offset;
     }
 
-    // The sum behind the kernel of a query and the point spread out in z: their product, or their distance (its square where the
-    // kernel is one of products).
-    CompensatedSum careful_pair(std::int64_t query, const std::vector<double>& z, CompensatedSum own_z, bool dot) const {
+    // The number that the kernel of a query and the point spread out in z depends on: x'z, |x - z|_1, or |x - z|^2 for kernels
+    // that compute distances from products.
+    CompensatedSum careful_pair(std::int64_t query, const std::vector<double>& z, CompensatedSum own_z, bool dot, double& size) const {
         CompensatedSum sum;
+        size = own_z.high;
         if (!dot) {
             sum = own_z;
             queries_.each(query, [&](std::int64_t k, double x) {
@@ -213,17 +216,18 @@ class TileSource final : public KernelSource<T> {
                 apart.add(-z[k]);
                 const double sign = apart.high < 0 ? -1 : 1;
                 sum.add(sign * apart.high), sum.low += sign * apart.low, sum.add(-std::fabs(z[k]));
+                size += std::fabs(apart.high) + std::fabs(z[k]);
             });
             return sum;
         }
-        queries_.each(query, [&](std::int64_t k, double x) { sum.add_product(x, z[k]); });
+        queries_.each(query, [&](std::int64_t k, double x) { sum.add_product(x, z[k]), size += 2 * std::fabs(x * z[k]); });
         if (!shift_invariant_) return sum;
         CompensatedSum distance = own_z;
-        queries_.each(query, [&](std::int64_t, double x) { distance.add_product(x, x); });
+        queries_.each(query, [&](std::int64_t, double x) { distance.add_product(x, x), size += x * x; });
         distance.add(-2 * sum.high), distance.low -= 2 * sum.low;
         return distance;
     }
-    // The kernel of that sum. Products that are distances already have no terms of their own.
+    // The kernel as a function of that number. A squared distance goes in as -2 (-|x - z|^2 / 2), with zero for both squares.
     double value_of(double sum) const {
         double value = 0;
         Kernels::visit(kernel_.id, [&](auto k) {

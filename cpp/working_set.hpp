@@ -81,7 +81,7 @@ class WorkingSet : public MovingPoint<T> {
                 if (slow && last_.dual <= 1e-6 * size) return true;
             }
         }
-        // Rows that depend on each other almost entirely let steps creep: at this pace it would take for ever.
+        // Rows that are almost linearly dependent make steps creep: at this pace it would take forever.
         if (rounds_ >= slow_round_ + kSlow) {
             const bool slow = slow_dual_ - best_dual_ <= 1e-9 * (last_.primal + last_.dual) && best_gap_ > 0.99 * slow_gap_;
             slow_round_ = rounds_, slow_dual_ = best_dual_, slow_gap_ = best_gap_;

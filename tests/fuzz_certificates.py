@@ -323,7 +323,7 @@ def judge(recipe):
         found.append(Finding("certify", f"{told}, certify {claimed:.3g}", true.max() - claimed))
     if not model.converged_:
         # a constant has to be a number of double precision, too
-        times = np.ones(len(X)) if weight is None else weight
+        times = np.ones(X.shape[0]) if weight is None else weight
         digit = float(np.sum(times) * getattr(model, "C", 0.0))
         digit *= float(np.spacing(np.abs(model.intercept_).max()))
         for one in exact:

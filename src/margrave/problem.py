@@ -27,8 +27,20 @@ Floats = NDArray[np.float64]
 
 # beyond this the squares of single-precision numbers come near the end of their range
 _LARGEST_FLOAT32 = 1e15
+_LARGEST_WEIGHT = 1e100  # whose products with scores and with each other are still numbers
 # rows at a time of a joint problem: a step costs as much as their number times the classes
 _LARGEST_JOINT_SET = 1024
+
+
+def check_weights(C: Floats) -> None:
+    """Raise for weights that are not positive, or whose squares leave double precision."""
+    if not (np.isfinite(C).all() and (C > 0).all()):
+        raise ValueError("the weights C must be positive and finite")
+    if C.min() < 1.0 / _LARGEST_WEIGHT or C.max() > _LARGEST_WEIGHT:
+        raise ValueError(
+            f"C times the weights must be between {1.0 / _LARGEST_WEIGHT:g} and"
+            f" {_LARGEST_WEIGHT:g}, got {C.min():.2g} to {C.max():.2g}"
+        )
 
 
 def loaded(X: Any) -> Any:
@@ -186,8 +198,7 @@ class Problem:
             raise ValueError("targets must be finite, got NaN or infinity")
         if self.loss.core().labels and not np.isin(self.y, (-1.0, 1.0)).all():
             raise ValueError(f"the loss {self.loss.name!r} needs targets -1 and +1")
-        if not (np.isfinite(self.C).all() and (self.C > 0).all()):
-            raise ValueError("the weights C must be positive and finite")
+        check_weights(self.C)
         if not 0.0 <= self.total < math.inf:
             raise ValueError(f"the sum of beta must be a number >= 0, got {self.total!r}")
 
@@ -350,6 +361,9 @@ class JointProblem:
     C: Floats
     loss: str
     intercept: str | None
+
+    def __post_init__(self) -> None:
+        check_weights(self.C)
 
     @property
     def n_rows(self) -> int:

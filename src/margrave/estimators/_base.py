@@ -58,8 +58,8 @@ _ADVICE = {
     " passes, finish=False or as_published=True for the optimum",
     "hulls": "no direction was found that separates the hulls, which overlap or are too near to"
     " each other for double precision; {cure}",
-    "rounding": "this cannot be certified in double precision, because rounding errors may account"
-    " for a gap of {rounding:.2g}: {cause}",
+    "rounding": "the model cannot be certified in double precision, because rounding errors may"
+    " account for a gap of {rounding:.2g}: {cause}",
     None: "the solver could make no further progress in double precision: {cause}, or raise tol,"
     " unless the kernel is not positive semidefinite",
 }
@@ -69,7 +69,7 @@ class KernelMachine(CheckedInput):
     """Base class of all estimators: parameters named in the constructors of the subclasses."""
 
     _lender: Lender | None = None  # of a search, while it fits and scores
-    _cure: ClassVar[str] = ""  # of hulls that overlap, where a machine has any
+    _cure: ClassVar[str] = ""  # what to do about hulls that overlap, for machines with hulls
 
     # --- fit -------------------------------------------------------------------------------
 
@@ -140,8 +140,11 @@ class KernelMachine(CheckedInput):
                     solutions = kept or WorkingSet().solve(list(problems), settings)
                 if not settings.rough:
                     as_published = getattr(solver, "as_published", False)
-                    solutions = certified(problems, solutions, settings, mend=not as_published)
-            except ValueError as verdict:  # on rows of which little was seen before Ctrl-C
+                    keep = not (by_rows and columns.used is not None)
+                    solutions = certified(
+                        problems, solutions, settings, not as_published, by_weights=keep
+                    )
+            except ValueError as verdict:  # of a solver that Ctrl-C has stopped: no claim
                 if progress.stop_reason != "interrupted":
                     raise
                 raise KeyboardInterrupt from verdict
@@ -150,8 +153,6 @@ class KernelMachine(CheckedInput):
             raise KeyboardInterrupt(f"{type(self).__name__} keeps the model of the last fit")
         if lender is not None:
             lender.keep(solutions)
-        if by_rows and columns.used is not None:  # support vectors say it in less room
-            solutions = [replace(solution, weights=None) for solution in solutions]
         return [columns.widen(solution) for solution in solutions], progress
 
     def _seed(self) -> int:
@@ -173,7 +174,8 @@ class KernelMachine(CheckedInput):
         self.n_iter_ = sum(int(solution.n_iter) for solution in solutions)
         used = [name for solution in solutions for name in solution.solver.split(", ")]
         self.solver_ = ", ".join(dict.fromkeys(used))
-        self.certificate_ = solutions[0].certificate
+        kinds = [solution.certificate for solution in solutions]
+        self.certificate_ = "estimate" if "estimate" in kinds else kinds[0]
         self._dual_points: list[Any] = [solution.dual_point for solution in solutions]
         self.history_ = progress.history
         return used

@@ -2,7 +2,7 @@
 
 `fit` works on a draft, a copy of the estimator. What it has set there comes to the estimator by one
 assignment: when `fit` returns, or when Ctrl-C or a warning that is an error cuts it off after
-`complete` was called. Everything else that ends a fit leaves the estimator as it was.
+`complete` was called. A fit that ends in any other way leaves the estimator as it was.
 
 `early_` alone is shown before the end, for callbacks: see `show_early`.
 """
@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 F = TypeVar("F", bound=Callable[..., Any])
 Attributes = dict[str, Any]
 
-_DRAFT = "_draft"  # the attribute by which a draft is known, and no part of any state
+_DRAFT = "_draft"  # the attribute that marks a draft; it is never pickled
 
 
 @dataclass
@@ -60,7 +60,7 @@ def transaction(fit: F) -> F:
 
 
 def complete(draft: Any) -> None:
-    """Declare that the draft of a fit is a model as a whole: nothing may be missing from here."""
+    """Declare the draft of a fit a whole model: everything that belongs to it is stored."""
     vars(draft)[_DRAFT].is_complete = True
 
 

@@ -233,6 +233,9 @@ class NuSVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
         assert shift is not None
         beta, caps = solution.beta[:n] + solution.beta[n:], problem.C[:n]
         scores = np.ascontiguousarray(solution.scores[:n])
+        if solution.precision == "float32" and solution.certificate == "full":
+            # the width of the tube depends on rows that the solver need not know in double
+            scores = _sums(problem.data, beta, thread_count(self.n_jobs))
         tube = _Tube(-shift[:n], caps, problem.total)
         t = 1.0 if solution.converged else tube.best_multiple(scores, float(beta @ scores))
         if not np.isfinite(solution.gap):  # nothing is known of its scores
@@ -259,7 +262,7 @@ class NuSVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class _Tube:
-    """Targets and weights of rows around a tube, which leaves out `total` of C on each side."""
+    """Targets and weights of rows; the best tube leaves rows of weight `total` on either side."""
 
     y: Floats
     C: Floats
@@ -278,7 +281,7 @@ class _Tube:
         return 0.5 * norm + 2.0 * self.total * width + float(self.C @ outside)
 
     def best_multiple(self, f: Floats, norm: float) -> float:
-        """The t in [0, 1] by which scores are to be multiplied so that a constant is no better."""
+        """The t in [0, 1] for which t times the scores are no worse than a constant."""
 
         def value(t: float) -> float:
             return self.primal(t * f, t * t * norm)
@@ -287,6 +290,17 @@ class _Tube:
             return 1.0
         t = float(minimize_scalar(value, bounds=(0.0, 1.0), method="bounded").x)
         return t if value(t) < value(0.0) else 0.0
+
+
+def _sums(data: Data, beta: Floats, threads: int) -> Floats:
+    """Scores K beta in double precision."""
+    rows = data.kernel_rows("float64", 0, 1 << 25, threads, cache=False)
+    used = np.flatnonzero(beta)
+    coef = np.ascontiguousarray(beta[used, None])
+    sums, _ = rows.multiply(used, coef, np.arange(data.n_rows), True, 1e18)
+    if sums is None:
+        raise KeyboardInterrupt
+    return np.ascontiguousarray(sums[:, 0])
 
 
 def whole_of(rows: Rows) -> NDArray[np.int64]:

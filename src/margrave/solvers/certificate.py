@@ -6,14 +6,14 @@ With a model of scores f_i and intercept b, and dual variables beta, the duality
 
 where w = v but for linear models with weights of their own, and the gap term of a row,
 g_i(beta, f) = C_i loss_i(f) + h_i(beta) + beta f, is convex in f. None of these numbers is computed
-without error. So every score has a bound of what rounding can have done to it (from the sum of the
-absolute values behind it), and g_i is taken at the worse end of that interval. A sum of beta that
-is not quite what a free intercept asks for is charged to the row that can take it up most cheaply.
-What comes out is an upper bound of the true gap of the model as it is stored, or infinity where
-double precision cannot tell.
+without error. So every score comes with a bound on its rounding error (from the sum of the absolute
+values behind it), and g_i is taken at the worse end of that interval. Where the sum of beta is not
+quite what a free intercept requires, the difference is charged to the row that can absorb it most
+cheaply. The result is an upper bound on the true gap of the model as it is stored, or infinity
+where double precision cannot tell.
 
 A linear model's scores and X'beta are computed anew, and once more with compensated sums where
-plain ones leave the bound above the tolerance.
+rounding has a noticeable part in the bound.
 """
 
 from __future__ import annotations
@@ -40,13 +40,11 @@ from margrave.solvers.columns import Columns
 
 UNIT = 2.0**-53  # largest relative error of one operation
 _NOTICEABLE = 1e-3  # share of the bound from which on rounding is worth a closer look
-_CAREFUL = (
-    1 << 28
-)  # entries of rows that are multiplied with compensation, which takes about a second
+_CAREFUL = 1 << 28  # products that may be summed with compensation: about a second
 _FEW = 1000  # rows for which a closer look costs next to nothing
 _PARALLEL = 50_000  # rows from which on a second thread pays
-_FAR = 1e3  # mean of the rows, in units of their spread, from which on they are moved
-_SAMPLE = 1000  # rows that tell both
+_FAR = 1e3  # mean of the rows, in units of their spread, above which they are centred
+_SAMPLE = 1000  # rows from which mean and spread are estimated
 
 
 Solve = Callable[[Sequence[Any], Settings], list[Solution]]
@@ -55,21 +53,12 @@ P = TypeVar("P", bound=Problem | JointProblem)
 
 @dataclass(frozen=True)
 class Certificate:
-    """Primal and dual value of a point, a bound of its relative gap, and rounding's part of it."""
+    """Primal and dual value of a point, a bound on its relative gap, and rounding's part in it."""
 
     objective: float
     dual: float
     gap: float
     rounding: float
-
-
-def growth(n: int) -> float:
-    """What rounding can do to a sum of n terms, in units of UNIT times their absolute sum.
-
-    It is n at most. Errors have no preferred sign; for a sum that grows steadily twice the root of
-    n is six standard deviations, for others more.
-    """
-    return min(n, 2.0 * math.sqrt(n))
 
 
 def with_certificate(solution: Solution, found: Certificate, tol: float) -> Solution:
@@ -90,19 +79,20 @@ def certified(
     solutions: Sequence[Solution],
     settings: Settings,
     mend: bool = True,
+    by_weights: bool = True,
 ) -> list[Solution]:
     """Replace the gaps that solvers have kept on their way by bounds for the models they return.
 
-    To `mend` a model that was not finished is to take its best multiple, zero included. Left as
-    they are:
-    solutions that have been here, models of parts or landmarks, whose certificate is that of
-    another problem, and the estimate of a fit that had no time for its certificate. Ctrl-C leaves
-    what is not certified by then as an estimate.
+    To `mend` a model that was not finished is to take its best multiple, zero included. A linear
+    model that is not stored `by_weights` is the sum over its support vectors. Left as
+    they are: solutions that are certified already, models of parts or landmarks, whose certificate
+    is that of another problem, and the estimate of a fit that had no time for its certificate.
+    After Ctrl-C whatever is not certified yet stays an estimate.
     """
     found = list(solutions)
     for number, problem in enumerate(problems):
         try:
-            found[number] = _certified(problem, found[number], settings, mend)
+            found[number] = _certified(problem, found[number], settings, mend, by_weights)
         except KeyboardInterrupt:
             settings.progress.interrupt()
             if found[number].certificate == "full" and found[number].rounding is None:
@@ -111,7 +101,11 @@ def certified(
 
 
 def _certified(
-    problem: Problem | JointProblem, solution: Solution, settings: Settings, mend: bool
+    problem: Problem | JointProblem,
+    solution: Solution,
+    settings: Settings,
+    mend: bool,
+    by_weights: bool,
 ) -> Solution:
     if solution.rounding is not None or solution.certificate not in ("full", "estimate"):
         return solution
@@ -120,9 +114,12 @@ def _certified(
     remote = isinstance(problem.data.X, RemoteRows)
     if remote and solution.weights is not None:
         return solution  # passes over these rows are the solver's own business
-    linear = problem.data.is_linear and not remote
+    linear = problem.data.is_linear and not remote and by_weights
+    if not by_weights:
+        solution = replace(solution, weights=None)
     if linear and solution.weights is None and np.isfinite(solution.beta).all():
-        solution = replace(solution, weights=_combination(problem, solution.beta))
+        weights = _combination(problem, solution.beta)
+        solution = replace(solution, weights=weights, scores=_scores(problem, weights))
     before = solution
     if mend and not solution.converged:
         solution = _best_multiple(problem, solution, settings)
@@ -146,8 +143,7 @@ def _certified(
 def _cause(problem: Problem | JointProblem) -> str:
     """What makes rounding errors so large here, and what to do about it."""
     X, y, C = problem.data.X, problem.y, problem.C
-    products = problem.data.is_native and problem.data.rounding[0].any()
-    if isinstance(X, np.ndarray) and products:
+    if isinstance(X, np.ndarray) and problem.data.is_native and problem.data.rounding[0].any():
         mean, spread = _mean_and_spread(X)
         if mean > _FAR * spread:
             return (
@@ -166,12 +162,12 @@ def _cause(problem: Problem | JointProblem) -> str:
             f"the weights C times sample_weight range from {C.min():.1g} to {C.max():.1g}; bring"
             " them closer together"
         )
-    return f"C is up to {C.max():.1g} for these features; scale the features, or lower C"
+    return f"C is as large as {C.max():.1g} for these features; scale the features, or lower C"
 
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """The work here has no limit of time: what stops the core is Ctrl-C."""
+    """There is no time limit here: only Ctrl-C can have stopped the core."""
     try:
         yield
     except _core.Stopped:
@@ -196,13 +192,16 @@ def certificate(
 
 def _look(look: Callable[[bool], Certificate], n_rows: int, tol: float) -> Certificate:
     """Look, and look closely where rounding has a noticeable part in what is seen."""
-    found = look(False)
+    try:
+        found = look(False)
+    except OverflowError:
+        return Certificate(math.inf, -math.inf, math.inf, math.inf)
     noticeable = not found.rounding < _NOTICEABLE * found.gap
     return look(True) if noticeable and (found.gap > tol or n_rows <= _FEW) else found
 
 
 def _narrow(problem: P, solution: Solution) -> tuple[P, Solution]:
-    """Both on the features that occur: others have no weight."""
+    """Both on the features that occur: the others have no weight."""
     columns = Columns.of([problem])
     if columns.used is None:
         return problem, solution
@@ -213,7 +212,7 @@ def _narrow(problem: P, solution: Solution) -> tuple[P, Solution]:
 
 
 class Errors:
-    """Bounds of what rounding does to scores K beta in double precision.
+    """Bounds on the rounding errors of scores K beta in double precision.
 
     A kernel value is off by product(x) product(z) + (relative(x) + relative(z)) |k(x, z)| at most,
     in units of rounding and of what the number of features makes of them; sums add to that by the
@@ -224,8 +223,8 @@ class Errors:
         self.data, self.beta = data, beta.reshape(len(beta), -1)
         self.product, self.relative, self.root = data.rounding
         self.support = np.flatnonzero(self.beta.any(axis=1))
-        self.value = 4.0 + growth(int(data.X.shape[1]) if data.is_native else 1)
-        self.sum = 4.0 + growth(len(self.support))
+        self.value = 4.0 + (int(data.X.shape[1]) if data.is_native else 1)
+        self.sum = 4.0 + len(self.support)
 
     def quick(self) -> Floats:
         """By the inequality |k(x, z)|^2 <= k(x, x) k(z, z); a column per class."""
@@ -236,16 +235,17 @@ class Errors:
         with np.errstate(over="ignore", invalid="ignore"):
             found: Floats = np.outer(self.product, self.product @ size)
             found += self.relative[:, None] * terms + np.outer(root, self.relative @ rooted)
-            found = UNIT * (self.value * found + self.sum * terms)
+            products: Floats = np.outer(self.product, self.product @ size)
+            found = UNIT * (self.value * found + self.sum * (terms + products))
         return np.where(np.isnan(found), np.inf, found)
 
     def closely(
         self, rows: NDArray[np.int64], scores: Floats, threads: int
     ) -> tuple[Floats, Floats]:
-        """Scores of some rows and bounds of their errors, sharper than the quick ones.
+        """Scores of some rows and bounds on their errors, sharper than the quick ones.
 
-        Compensated sums where that is affordable; else, for kernels that are never negative, bounds
-        by the kernel values themselves.
+        By compensated sums where these are affordable; else, for kernels that are never negative,
+        with bounds by the kernel values themselves.
         """
         if isinstance(self.data.X, RemoteRows) or not self.data.is_native:
             return scores, self.quick()[rows]
@@ -261,8 +261,10 @@ class Errors:
                 source.multiply_carefully(self.support, np.ascontiguousarray(column), rows, 1e18)
                 for column in self.beta[self.support].T
             ]
-            sums, errors = zip(*found, strict=True)
-            return np.stack(sums, axis=1), np.stack(errors, axis=1)
+            sums, errors = (np.stack(parts, axis=1) for parts in zip(*found, strict=True))
+            quick = self.quick()[rows]
+            better = errors < quick
+            return np.where(better, sums, scores), np.where(better, errors, quick)
         if self.product.any():
             return scores, self.quick()[rows]
         size = np.abs(self.beta[self.support])
@@ -275,10 +277,8 @@ class Errors:
         own = np.abs(self.beta[rows]) * self.root[rows, None] ** 2
         relative = self.relative[rows, None]
         distant = relative * np.maximum(terms - own, 0.0) + np.maximum(more - relative * own, 0.0)
-        bound: Floats = (
-            UNIT * (self.value * distant + self.sum * terms) * 1.001
-        )  # errors of its own
-        return scores, bound
+        bound: Floats = UNIT * (self.value * distant + self.sum * terms)
+        return scores, 1.001 * bound  # which is rounded itself
 
 
 class _Single:
@@ -301,13 +301,15 @@ class _Single:
         dual, error = 0.5 * sums["product"] + sums["conjugate"], 0.5 * sums["product_error"]
         if problem.intercept == "regularized":
             apart = abs(float(solution.intercept) - sums["sum"])
+            plain += 0.5 * apart**2
             upper += 0.5 * (apart + UNIT * sums["sum_size"]) ** 2
             dual += 0.5 * sums["sum"] ** 2
             error += UNIT * sums["sum_size"] ** 2
         row, cost, change = self._absorb(solution, f, errors, sums["sum"])
         if change != 0.0:
             upper += max(0.0, cost) + 0.5 * change**2 * self._square(row)
-        return self._relative(plain, upper, dual, error + UNIT * growth(len(beta)) * sums["size"])
+            error += abs(float(solution.intercept) * change)
+        return self._relative(plain, upper, dual, error + UNIT * len(beta) * sums["size"])
 
     def by_weights(self, solution: Solution, compensated: bool) -> Certificate:
         """Of the model w'x + b, by a pass over the rows."""
@@ -315,22 +317,23 @@ class _Single:
         assert w is not None
         f, errors, v, low, size = audit(self.passes, w, solution.beta, compensated)
         n = problem.n_rows
-        off = UNIT * (np.abs(v) + UNIT * (growth(n) + 2.0) ** 2 * size)
+        off = UNIT * (np.abs(v) + UNIT * (n + 2.0) ** 2 * size)
         if not compensated:
-            off = UNIT * (growth(n) + 2.0) * size
+            off = UNIT * (n + 2.0) * size
         apart = np.abs((w - v) - low)
         sums = self.terms.audit(solution.beta, f, errors, b)
         row, cost, change = self._absorb(solution, f, errors, sums["sum"])
         far = float(np.linalg.norm(apart + off + UNIT * np.abs(w)))
-        upper = sums["upper"]
+        upper, off_balance = sums["upper"], 0.0
         if change != 0.0:
             upper += max(0.0, cost)
             far += abs(change) * math.sqrt(self._square(row))
+            off_balance = abs(b * change)
         upper += 0.5 * far**2
         plain = sums["gap"] + 0.5 * float(apart @ apart)
         dual = 0.5 * float(v @ v) + sums["conjugate"]
-        error = float(np.abs(v) @ off) + 0.5 * float(off @ off)
-        error += UNIT * (growth(len(w)) * float(v @ v) + growth(n) * sums["size"])
+        error = off_balance + float(np.abs(v) @ off) + 0.5 * float(off @ off)
+        error += UNIT * (len(w) * float(v @ v) + n * sums["size"])
         if problem.intercept == "regularized":
             between = abs(b - sums["sum"])
             plain += 0.5 * between**2
@@ -342,7 +345,7 @@ class _Single:
     def _absorb(
         self, solution: Solution, f: Floats, errors: Floats, total: float
     ) -> tuple[int, float, float]:
-        """Who makes the sum of beta what a free intercept asks for, at what cost, by how much."""
+        """The row that makes the sum of beta what it has to be, at what cost, and the change."""
         problem = self.problem
         change = problem.total - total if problem.intercept == "free" else 0.0
         if change == 0.0:
@@ -360,7 +363,7 @@ class _Single:
             return float(data.rounding[2][0]) ** 2
         if data.kernel.is_precomputed:
             return float(abs(data.X[at, at]))
-        return float(abs(data.kernel.diagonal(_rows_of(data.X, at))[0]))
+        return float(abs(data.kernel.diagonal(_one_row(data.X, at))[0]))
 
     def _relative(self, plain: float, upper: float, dual: float, error: float) -> Certificate:
         plain, upper, dual = plain + self.more[0], upper + self.more[0], dual + self.more[1]
@@ -371,12 +374,12 @@ class _Single:
         certain = scale - error
         if not (certain > 0.0 and math.isfinite(upper)):
             return Certificate(primal, dual, math.inf, math.inf)
-        # zero is a point of the dual: a gap above one only says that it would be a better one
+        # where D <= 0, P + D is no more than P
         gap = min(upper / certain, 1.0) if dual + error <= 0.0 else upper / certain
         return Certificate(primal, dual, gap, gap - plain / scale)
 
     def scores_of(self, solution: Solution, closely: bool) -> tuple[Floats, Floats]:
-        """Scores K beta and bounds of their errors."""
+        """Scores K beta and bounds on their errors."""
         problem, rows = self.problem, self.problem.data_rows
         whole = np.zeros(problem.data.n_rows)
         whole[rows] = solution.beta
@@ -387,18 +390,29 @@ class _Single:
         return np.ascontiguousarray(found[0][:, 0]), np.ascontiguousarray(found[1][:, 0])
 
 
+def _one_row(X: Any, row: int) -> Any:
+    """Row number `row`, as a matrix of one row."""
+    if not isinstance(X, RowBlocks):
+        return X[row : row + 1]
+    for block in X:
+        if row < block.shape[0]:
+            return block[row : row + 1]
+        row -= block.shape[0]
+    raise IndexError(row)
+
+
 @_interruptible()
 def certify_tube(
     problem: Problem, solution: Solution, share: float, threads: int, tol: float = 0.0
 ) -> Certificate:
     """Bound the gap of a regression with nu, whose tube is the width of the problem's loss.
 
-    P has the width times `share`, the sum nu C, in addition, and D does not have it times
-    sum |beta|, which must not exceed that.
+    P has `share` times the width in addition, where `share` is nu sum_i C_i, and D lacks sum |beta|
+    times the width; sum |beta| must not exceed `share`.
     """
     problem, solution = _narrow(problem, solution)
     width, used = problem.loss.epsilon, float(np.abs(solution.beta).sum())
-    more = width * abs(share - used) + UNIT * growth(problem.n_rows) * width * (share + used)
+    more = width * abs(share - used) + UNIT * problem.n_rows * width * (share + used)
     at = _Single(problem, threads, (more, -width * used))
     look = at.by_scores if solution.weights is None else at.by_weights
     return _look(partial(look, solution), problem.n_rows, tol)
@@ -424,21 +438,21 @@ def _plane(at: _Single, plane: Solution, rho: float, closely: bool) -> Certifica
     if plane.weights is not None:
         w = plane.weights
         f, errors, v, low, sizes = audit(at.passes, w, beta, closely)
-        off = UNIT * (growth(n) + 2.0) * sizes
+        off = UNIT * (n + 2.0) * sizes
         if closely:
             v, off = v + low, UNIT * (np.abs(v) + 2.0 * sizes)
         length = float(np.linalg.norm(v))
-        norm = float(w @ w) * (1.0 + UNIT * growth(len(w)))
+        norm = float(w @ w) * (1.0 + UNIT * len(w))
         square, most = length**2, (length + float(np.linalg.norm(off))) ** 2
     else:
         f, errors = at.scores_of(plane, closely)
         square = float(beta @ f)
-        error = float(np.abs(beta) @ (errors + UNIT * (growth(n) + 4.0) * np.abs(f)))
+        error = float(np.abs(beta) @ (errors + UNIT * (n + 4.0) * np.abs(f)))
         norm = most = square + error
     slack = 1.0 - problem.y * (f + b)
     worst = slack + errors + 2.0 * UNIT * (np.abs(f) + abs(b) + 1.0)
     far = float(np.abs(f).max())
-    for sign in (1.0, -1.0):  # what it takes to make the sums of both sides one
+    for sign in (1.0, -1.0):  # what it costs to make the sum of either side one
         rest = abs(math.fsum(beta[problem.y == sign]) - sign / rho)
         most += 2.0 * (rest + size) * far
     U, most = 0.5 * rho**2 * square, 0.5 * rho**2 * most
@@ -452,7 +466,7 @@ def _plane(at: _Single, plane: Solution, rho: float, closely: bool) -> Certifica
 
 
 def _lower(margin: float, norm: float) -> float:
-    """No two points of the hulls come nearer than that, as half of a square."""
+    """Half of the squared distance that a plane of this margin guarantees."""
     return margin**2 / (2.0 * norm) if margin > 0.0 and norm > 0.0 else 0.0
 
 
@@ -471,7 +485,7 @@ class _Joint:
             f, errors = bounds.closely(np.arange(len(beta)), f, self.threads)
         norm = 0.5 * float((beta * f).sum())
         error = 0.5 * float((np.abs(beta) * errors).sum())
-        error += UNIT * growth(beta.size) * float(np.abs(beta * f).sum())
+        error += UNIT * beta.size * float(np.abs(beta * f).sum())
         return self._certificate(solution, f, errors, norm, norm, 2.0 * error)
 
     def by_weights(self, solution: Solution, compensated: bool) -> Certificate:
@@ -484,14 +498,14 @@ class _Joint:
         for c, w in enumerate(W):
             column = np.ascontiguousarray(beta[:, c])
             f[:, c], errors[:, c], v, low, size = audit(passes, w, column, compensated)
-            times = growth(len(beta)) + 2.0
+            times = len(beta) + 2.0
             off = UNIT * (times if not compensated else UNIT * times**2) * size
             if compensated:
                 v, off = v + low, off + UNIT * np.abs(v)
             norms[0] += 0.5 * float(w @ w)
             norms[1] += 0.5 * float(v @ v)
             error += float(np.abs(v) @ off) + 0.5 * float(off @ off)
-            error += UNIT * growth(len(w)) * float(w @ w + v @ v)
+            error += UNIT * len(w) * float(w @ w + v @ v)
         return self._certificate(solution, f, errors, norms[0], norms[1], error)
 
     def _certificate(
@@ -503,7 +517,7 @@ class _Joint:
         dual: float,
         error: float,
     ) -> Certificate:
-        """Add what rows pay to both norms; the worst for a row is its own class being lowered."""
+        """Add the rows' losses to both norms; a row pays most if its own class is too low."""
         problem, b = self.problem, np.asarray(solution.intercept)
         loss, shares = JOINT_LOSSES[problem.loss], problem.shares(solution.beta)
         at = f + b
@@ -514,7 +528,7 @@ class _Joint:
         most = float(problem.C @ loss.value(worst, problem.y))
         conjugate = problem.C * loss.conjugate(shares, problem.y)
         total = solution.beta.sum(axis=0)
-        n = growth(at.size)
+        n = at.size
         if problem.intercept == "regularized":
             primal += 0.5 * float(b @ b)
             dual += 0.5 * float(total @ total)
@@ -526,17 +540,19 @@ class _Joint:
         # beta is C (e_y - p) but for rounding, and so is its norm
         error += UNIT * n * (abs(primal) + abs(dual) + float(np.abs(conjugate).sum()))
         plain, scale = max(0.0, primal + dual), max(abs(primal), abs(dual))
-        upper = plain + (most - paid) + error
+        upper = plain + max(0.0, most - paid) + error
         if not (scale > error and math.isfinite(upper)):
             return Certificate(primal, dual, math.inf, math.inf)
         gap = upper / (scale - error)
+        if dual + error <= 0.0:
+            gap = min(gap, 1.0)
         return Certificate(primal, dual, gap, gap - plain / scale)
 
 
 def audit(
     passes: Passes, w: Floats, beta: Floats, compensated: bool
 ) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-    """X w, bounds of its errors, X'beta as a sum of two, and the absolute sums behind that."""
+    """X w, bounds on its errors, X'beta as high and low parts, and the absolute sums behind it."""
     n, d = passes.n_rows, passes.n_features
     if passes.in_one_array:
         return passes.rows().audit(w, beta, compensated)
@@ -550,18 +566,18 @@ def audit(
     return f, errors, v, low, size
 
 
-# --- linear models that can be better as they are stored -----------------------------------------
+# --- linear models that a small change improves --------------------------------------------------
 
 
 @_interruptible()
 def _polished(
     problem: Problem | JointProblem, solution: Solution, found: Certificate, settings: Settings
 ) -> tuple[Solution, Certificate]:
-    """Look for a better model near the weights: the best intercept, and a little longer weights.
+    """Look for a better model nearby: the best intercept, and slightly longer weights.
 
     Rounding leaves support vectors within a few units in the last place of their margin, on either
-    side. With a large C that costs; weights that are longer by as much bring them all to the right
-    one.
+    side. With a large C that is expensive; weights that are longer by as much bring all of them to
+    the right side.
     """
     if isinstance(problem, JointProblem) or not found.rounding >= _NOTICEABLE * found.gap:
         return solution, found
@@ -594,10 +610,10 @@ def _polished(
 def _best_multiple(
     problem: Problem | JointProblem, solution: Solution, settings: Settings
 ) -> Solution:
-    """The solution, or t times it where that is better than both it and zero, or zero.
+    """The solution or, where a constant is better, its best multiple, zero included.
 
-    A descent of the dual may pass through points whose model is worse than a constant. Every
-    multiple of a point is one of the dual too, its scores are known, and the primal is convex in t.
+    A descent on the dual may pass through points whose model is worse than a constant. Every such
+    multiple of a dual point is one too, its scores are known, and the primal is convex in t.
     """
     if isinstance(problem, Problem) and (problem.total != 0.0 or problem.shift is not None):
         return solution
@@ -628,7 +644,7 @@ class _Multiples:
             team = _core.Team(threads if problem.n_rows >= _PARALLEL else 1)
             self.terms = _core.RowTerms(problem.loss.core(), problem.y, problem.C, team)
         if not self.is_finite:
-            self.f, self.b, self.norm = np.zeros_like(self.f), 0.0 * np.zeros(np.shape(self.b)), 0.0
+            self.f, self.b, self.norm = np.zeros_like(self.f), np.zeros(np.shape(self.b))[()], 0.0
 
     def primal(self, t: float, b: Any) -> float:
         """Primal value of t w with the intercept b."""
@@ -642,7 +658,7 @@ class _Multiples:
         return 0.5 * (t * t * self.norm + penalty) + paid
 
     def intercept(self, t: float) -> Any:
-        """The best one for t w as far as it is free, else t times what it is."""
+        """The best one for t w if it is free, else t times that of the solution."""
         if self.problem.intercept != "free":
             return t * self.b
         if isinstance(self.problem, JointProblem):
@@ -652,7 +668,7 @@ class _Multiples:
         return b if self.primal(t, b) < self.primal(t, float(self.b)) else float(self.b)
 
     def _of_classes(self, t: float) -> Any:
-        """Of a constant model, what the classes' weights say; else that of the solution."""
+        """Of a constant model, by the weights of the classes; else that of the solution."""
         problem = self.problem
         if t > 0.0 or not isinstance(problem, JointProblem):
             return self.b
@@ -677,19 +693,26 @@ class _Multiples:
     def at(self, t: float) -> Solution:
         """The model t w."""
         solution, b = self.solution, self.intercept(t)
-        zero = np.zeros_like
-        w, start = solution.weights, t > 0.0
-        beta = t * solution.beta if start else zero(solution.beta)
-        if isinstance(self.problem, Problem) and not start:
+        w, is_zero = solution.weights, t == 0.0  # zero times what is not finite is not zero
+        beta = np.zeros_like(solution.beta) if is_zero else t * solution.beta
+        if isinstance(self.problem, Problem) and is_zero:
             lo, hi = self.problem.loss.core().box(self.problem.y, self.problem.C)
-            beta = np.clip(beta, lo, hi)  # as near to zero as it goes
+            beta = np.clip(beta, lo, hi)  # as near to zero as the box allows
         return replace(
             solution,
             beta=beta,
             scores=t * self.f,
             intercept=b,
-            weights=None if w is None else t * w if start else zero(w),
+            weights=None if w is None else np.zeros_like(w) if is_zero else t * w,
         )
+
+
+def _scores(problem: Problem | JointProblem, weights: Floats) -> Floats:
+    """X w; a column per class of a joint problem."""
+    blocks = [0] if isinstance(problem, JointProblem) else problem.block_list
+    passes = Passes(problem.data, blocks, _core.Team(1), lambda: 1e18)
+    found = passes.scores(np.atleast_2d(weights))
+    return found[0] if weights.ndim == 1 else np.ascontiguousarray(found.T)
 
 
 def _combination(problem: Problem | JointProblem, beta: Floats) -> Floats:
@@ -708,10 +731,10 @@ def _combination(problem: Problem | JointProblem, beta: Floats) -> Floats:
 
 
 def around_mean(problems: Sequence[Any], settings: Settings, solve: Solve) -> list[Solution]:
-    """Let a solver see rows far from zero around their mean, where that is the same problem.
+    """Let a solver see rows that are far from zero around their mean, which is the same problem.
 
-    With a linear kernel and a free intercept, (w, b) on x is (w, b + w'm) on x - m. Products of
-    rows with a large mean drown what tells the rows apart.
+    With a linear kernel and a free intercept, (w, b) on x is (w, b + w'm) on x - m. Where the
+    mean is large, what tells the rows apart is lost in the rounding of their products.
     """
     mean = _mean_to_remove(problems, settings)
     if mean is None:
@@ -746,13 +769,13 @@ def _mean_to_remove(problems: Sequence[Any], settings: Settings) -> Floats | Non
 
 
 def _mean_and_spread(X: NDArray[Any]) -> tuple[float, float]:
-    """How far from zero the rows lie, and from each other, by some of them."""
+    """How far from zero the rows lie, and how far apart, estimated from some of them."""
     some = X[np.linspace(0, len(X) - 1, min(len(X), _SAMPLE)).astype(np.intp)].astype(np.float64)
     return float(np.linalg.norm(some.mean(axis=0))), float(np.sqrt(some.var(axis=0).sum()))
 
 
 def _with_mean(problem: Problem, solution: Solution, mean: Floats) -> Solution:
-    """What a solution for rows around their mean is for the rows as they are."""
+    """A solution for rows around their mean in terms of the rows as they are."""
     w = solution.weights if solution.weights is not None else _combination(problem, solution.beta)
     at_mean = math.fsum(w * mean)
     return replace(
@@ -761,14 +784,3 @@ def _with_mean(problem: Problem, solution: Solution, mean: Floats) -> Solution:
         intercept=float(solution.intercept) - at_mean,
         scores=solution.scores + at_mean,
     )
-
-
-def _rows_of(X: Any, row: int) -> Any:
-    """One row, as a matrix."""
-    if not isinstance(X, RowBlocks):
-        return X[row : row + 1]
-    for block in X:
-        if row < block.shape[0]:
-            return block[row : row + 1]
-        row -= block.shape[0]
-    raise IndexError(row)

@@ -1,4 +1,4 @@
-"""Columns without an entry: rows with more features than entries are solved on those that occur.
+"""Rows with more features than entries are solved on the columns that have an entry.
 
 A column of zeros changes no kernel value, and its weight is zero. Solvers keep vectors and matrices
 with a number per feature; on the columns that occur these are no larger than the rows themselves.
@@ -21,14 +21,14 @@ from margrave.resources import in_words, parse_bytes
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns that occur, and how many there are in all; None where all are solved."""
+    """The columns in `used`, and how many there are in all; None where all of them are used."""
 
     used: NDArray[Any] | None = None
     count: int = 0
 
     @classmethod
     def of(cls, problems: Sequence[Any]) -> Columns:
-        """Find the columns of the problems' rows that have an entry, if there are far more."""
+        """Find the columns that have an entry, if there are more columns than entries."""
         if not problems or not sparse.issparse(problems[0].data.X):
             return cls()
         X = problems[0].data.X
@@ -69,7 +69,7 @@ class Columns:
         return wide
 
     def check(self, problems: Sequence[Any], memory_limit: Any) -> None:
-        """Raise if the weights of linear machines do not fit into the memory."""
+        """Raise if the weights of linear machines do not fit into `memory_limit`."""
         if self.used is None or not problems[0].data.is_linear:
             return
         needed = 8 * self.count * sum(getattr(problem, "n_classes", 1) for problem in problems)

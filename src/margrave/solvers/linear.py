@@ -19,7 +19,7 @@ from scipy import sparse
 from margrave import _core
 from margrave.blocks.passes import Passes
 from margrave.losses import LOSSES
-from margrave.problem import Data, Floats, JointProblem, Problem, Solution
+from margrave.problem import Data, Floats, Problem, Solution
 from margrave.rows import RowBlocks
 from margrave.solvers.base import (
     Settings,
@@ -46,14 +46,6 @@ def is_linear(problems: Sequence[Any]) -> bool:
     return all(
         isinstance(p, Problem) and p.data.is_linear and p.loss.name in _LOSSES for p in problems
     )
-
-
-def combination(problem: Problem | JointProblem, beta: Floats) -> Floats:
-    """X'beta; a row per class of a joint problem."""
-    blocks = [0] if isinstance(problem, JointProblem) else problem.block_list
-    passes = Passes(problem.data, blocks, _core.Team(1), lambda: 1e18)
-    combined = passes.combinations(np.atleast_2d(beta.T))
-    return combined[0] if beta.ndim == 1 else combined
 
 
 # --- coordinate descent --------------------------------------------------------------------------
