@@ -64,14 +64,15 @@ struct PyLinearRows {
     nb::tuple audit(const Doubles& w, const Doubles& b, bool compensated) {
         const std::size_t n = std::size_t(rows.count()), d = std::size_t(rows.features());
         if (w.size() != d || b.size() != n) throw nb::value_error("arrays of a wrong length");
-        std::vector<double> f(n), f_error(n), size(d, 0.0), high(d), low(d);
+        std::vector<double> f(n), f_error(n), high(d), low(d);
+        double size = 0;
         std::vector<CompensatedSum> sums(d);
         {
             nb::gil_scoped_release free;
-            rows.audit(compensated, w.data(), b.data(), f.data(), f_error.data(), sums.data(), size.data());
+            size = rows.audit(compensated, w.data(), b.data(), f.data(), f_error.data(), sums.data());
         }
         for (std::size_t k = 0; k < d; ++k) high[k] = sums[k].high, low[k] = sums[k].low;
-        return nb::make_tuple(to_numpy(std::move(f)), to_numpy(std::move(f_error)), to_numpy(std::move(high)), to_numpy(std::move(low)), to_numpy(std::move(size)));
+        return nb::make_tuple(to_numpy(std::move(f)), to_numpy(std::move(f_error)), to_numpy(std::move(high)), to_numpy(std::move(low)), size);
     }
     nb::object squares() {
         std::vector<double> found;
@@ -127,15 +128,15 @@ struct PyRowTerms {
         nb::gil_scoped_release free;
         return terms.best_intercept(f.data(), from);
     }
-    nb::dict audit(const Doubles& beta, const Doubles& f, const Doubles& error, double b) {
+    nb::dict audit(const Doubles& beta, const Doubles& f, const Doubles& error, double b, bool closely) {
         check(beta.size()), check(f.size()), check(error.size());
         RowTerms::Audit found;
         {
             nb::gil_scoped_release free;
-            found = terms.audit(beta.data(), f.data(), error.data(), b);
+            found = terms.audit(beta.data(), f.data(), error.data(), b, closely);
         }
         nb::dict told;
-        told["gap"] = found.gap, told["upper"] = found.upper, told["value"] = found.value, told["conjugate"] = found.conjugate;
+        told["gap"] = found.gap, told["upper"] = found.upper, told["conjugate"] = found.conjugate;
         told["product"] = found.product, told["product_error"] = found.product_error, told["size"] = found.size;
         told["sum"] = found.sum.value(), told["sum_size"] = found.sum_size;
         return told;
@@ -271,7 +272,7 @@ void bind_linear(nb::module_& m) {
         .def("gram", &PyLinearRows::gram, nb::arg("D"), nb::arg("matrix"), nb::arg("border"), nb::arg("single") = false, "matrix += sum_i D_i x_i x_i', border += sum_i D_i x_i")
         .def("diagonal", &PyLinearRows::diagonal, nb::arg("D"), nb::arg("out"), "out += sum_i D_i x_i * x_i")
         .def("audit", &PyLinearRows::audit, nb::arg("w"), nb::arg("b"), nb::arg("compensated"),
-             "X w, bounds of its errors, X'b as a sum of two, and the sum of the absolute values behind it.")
+             "X w, bounds on its errors, X'b as a sum of two, and the size of the terms behind that.")
         .def("squares", &PyLinearRows::squares, "x_i'x_i of every row")
         .def_prop_ro("n_rows", [](const PyLinearRows& r) { return r.rows.count(); })
         .def_prop_ro("n_columns", [](const PyLinearRows& r) { return r.rows.features(); });
@@ -283,7 +284,7 @@ void bind_linear(nb::module_& m) {
         .def("value", &PyRowTerms::value, nb::arg("f"), nb::arg("b"), "Sum of the losses.")
         .def("conjugate", &PyRowTerms::conjugate, nb::arg("beta"))
         .def("best_intercept", &PyRowTerms::best_intercept, nb::arg("f"), nb::arg("start"))
-        .def("audit", &PyRowTerms::audit, nb::arg("beta"), nb::arg("f"), nb::arg("error"), nb::arg("b"),
+        .def("audit", &PyRowTerms::audit, nb::arg("beta"), nb::arg("f"), nb::arg("error"), nb::arg("b"), nb::arg("closely"),
              "Sums of the rows' terms, with bounds for scores that are known up to an error each.")
         .def("absorb", &PyRowTerms::absorb, nb::arg("beta"), nb::arg("f"), nb::arg("error"), nb::arg("b"), nb::arg("change"),
              "The row that takes up a change of the sum of beta at the least cost, and the cost.")

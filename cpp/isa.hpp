@@ -70,8 +70,7 @@ struct Operations {
 struct RowOperations {
     double (*dot)(const Rows&, std::int64_t row, const double* w);            // x'w
     void (*add)(const Rows&, std::int64_t row, double factor, double* w);  // w += factor x
-    // the sum of |x_k w_k|, and sizes_k += |factor x_k|
-    double (*size)(const Rows&, std::int64_t row, double factor, const double* w, double* sizes);
+    double (*square)(const Rows&, std::int64_t row);                       // x'x
 };
 
 struct Isa {

@@ -78,39 +78,44 @@ class LinearRows {
 
     // f_i = x_i'w with bounds on the rounding errors, and v += X'b with the absolute sums behind it. With `compensated` sums scores are
     // off by little more than a unit in the last place at most, and so are the bounds; that takes several times as long.
-    void audit(bool compensated, const double* w, const double* b, double* f, double* f_error, CompensatedSum* v, double* v_size) const {
+    // Returns sum_i |b_i| |x_i|, the size of the terms behind v.
+    double audit(bool compensated, const double* w, const double* b, double* f, double* f_error, CompensatedSum* v) const {
         const std::int64_t d = features(), parts = team_->part_count(count_, stretch_);
+        double length = 0;
+        for (std::int64_t k = 0; k < d; ++k) length += w[k] * w[k];
+        length = std::sqrt(length) * (1 + double(d) * kUnit);
         std::vector<CompensatedSum> sums(compensated ? parts * d : 0);
-        std::vector<double> sizes(parts * d, 0.0), plain(compensated ? 0 : parts * d, 0.0);
+        std::vector<double> plain(compensated ? 0 : parts * d, 0.0), sizes(parts, 0.0);
         team_->parts(count_, stretch_, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
             CompensatedSum* to_v = compensated ? sums.data() + part * d : nullptr;
-            double* to_size = sizes.data() + part * d;
             for (std::int64_t i = from; i < to; ++i) {
-                const double factor = b[i];
-                const double terms = 2 + double(rows_.sparse ? rows_.starts[row(i) + 1] - rows_.starts[row(i)] : rows_.features);
-                double size = 0;
+                const double factor = b[i], terms = 2 + double(rows_.sparse ? rows_.starts[row(i) + 1] - rows_.starts[row(i)] : d);
+                const double norm = std::sqrt(operations_.square(rows_, row(i))) * (1 + terms * kUnit);
+                sizes[part] += std::fabs(factor) * norm;
                 if (compensated) {
                     CompensatedSum score;
                     rows_.each(row(i), [&](std::int64_t k, double x) {
                         score.add_product(x, w[k]);
-                        size += std::fabs(x * w[k]);
-                        if (factor != 0) to_v[k].add_product(factor, x), to_size[k] += std::fabs(factor * x);
+                        if (factor != 0) to_v[k].add_product(factor, x);
                     });
                     f[i] = score.value();
-                    f_error[i] = kUnit * (std::fabs(f[i]) + terms * terms * kUnit * size);
+                    f_error[i] = kUnit * (std::fabs(f[i]) + terms * terms * kUnit * norm * length);
                 } else {
                     f[i] = dot(i, w);
-                    f_error[i] = kUnit * terms * operations_.size(rows_, row(i), factor, w, to_size);
+                    f_error[i] = kUnit * terms * norm * length;
                     if (factor != 0) add(i, factor, plain.data() + part * d);
                 }
             }
         });
-        for (std::int64_t part = 0; part < parts; ++part)
+        double size = 0;
+        for (std::int64_t part = 0; part < parts; ++part) {
+            size += sizes[part];
             for (std::int64_t k = 0; k < d; ++k) {
                 if (compensated) v[k].add(sums[part * d + k].high), v[k].low += sums[part * d + k].low;
                 else v[k].add(plain[part * d + k]);
-                v_size[k] += sizes[part * d + k];
             }
+        }
+        return size;
     }
 
     // out += sum_i D_i x_i x_i, feature by feature

@@ -36,27 +36,25 @@ struct DenseRow {
         for (; k + W <= d; k += W) store(w + k, load(w + k) + load_wide(x + k) * factor);
         for (; k < d; ++k) w[k] += factor * double(x[k]);
     }
-    static double size(const Rows& rows, std::int64_t row, double factor, const double* w, double* sizes) {
+    static double square(const Rows& rows, std::int64_t row) {
         const U* x = static_cast<const U*>(rows.values) + row * rows.row_stride;
         const std::int64_t d = rows.features;
-        Vec<double> sum = {};
+        Vec<double> sum[2] = {};
         double total = 0;
         std::int64_t k = 0;
-        for (; k + W <= d; k += W) {
-            const Vec<double> z = load_wide(x + k);
-            sum += absolute(z * load(w + k));
-            store(sizes + k, load(sizes + k) + absolute(z * factor));
-        }
-        for (; k < d; ++k) total += absolute(double(x[k]) * w[k]), sizes[k] += absolute(factor * double(x[k]));
-        for (int j = 0; j < W; ++j) total += sum[j];
+        for (; k + 2 * W <= d; k += 2 * W)
+            for (int v = 0; v < 2; ++v) sum[v] += load_wide(x + k + v * W) * load_wide(x + k + v * W);
+        for (; k < d; ++k) total += double(x[k]) * double(x[k]);
+        const Vec<double> all = sum[0] + sum[1];
+        for (int j = 0; j < W; ++j) total += all[j];
         return total;
     }
 };
 
 // The same for rows of which entry after entry is visited.
-inline double size_of_entries(const Rows& rows, std::int64_t row, double factor, const double* w, double* sizes) {
+inline double square_of_entries(const Rows& rows, std::int64_t row) {
     double total = 0;
-    rows.each(row, [&](std::int64_t k, double x) { total += absolute(x * w[k]), sizes[k] += absolute(factor * x); });
+    rows.each(row, [&](std::int64_t, double x) { total += x * x; });
     return total;
 }
 
@@ -114,8 +112,8 @@ struct RowOfOnes {
 
 template <class Row>
 constexpr RowOperations operations_of() {
-    if constexpr (requires { Row::size; }) return {Row::dot, Row::add, Row::size};
-    else return {Row::dot, Row::add, size_of_entries};
+    if constexpr (requires { Row::square; }) return {Row::dot, Row::add, Row::square};
+    else return {Row::dot, Row::add, square_of_entries};
 }
 
 template <class U>

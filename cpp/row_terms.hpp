@@ -87,27 +87,28 @@ class RowTerms {
     // larger of its values at the two ends of an interval.
     struct Audit {
         double gap = 0, upper = 0;        // sums of the gap terms: as computed, and of their bounds
-        double value = 0, conjugate = 0;  // sums of losses and of h
+        double conjugate = 0;             // sum of h
         double product = 0;               // sum_i beta_i f_i
         double product_error = 0;         // bound on what the errors of the scores do to that
         double size = 0;                  // sum of absolute values behind conjugate and product
         CompensatedSum sum;               // of beta
         double sum_size = 0;              // sum_i |beta_i|
         void add(const Audit& other) {
-            gap += other.gap, upper += other.upper, value += other.value, conjugate += other.conjugate, product += other.product;
+            gap += other.gap, upper += other.upper, conjugate += other.conjugate, product += other.product;
             product_error += other.product_error, size += other.size, sum.add(other.sum.high), sum.low += other.sum.low, sum_size += other.sum_size;
         }
     };
-    Audit audit(const double* beta, const double* f, const double* error, double b) const {
+    // `closely`, the bound is that at the ends of the interval; else by the largest slope that a gap term can have in it.
+    Audit audit(const double* beta, const double* f, const double* error, double b, bool closely) const {
         std::vector<Audit> parts(team_->part_count(n_, kStretch));
         visit([&](const auto& loss) {
             team_->parts(n_, kStretch, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
                 Audit& found = parts[part];
                 for (std::int64_t i = from; i < to; ++i) {
                     const double y = y_[i], C = C_[i], at = f[i] + b, h = loss.h(y, C, beta[i]), product = beta[i] * f[i];
-                    found.gap += loss.gap(y, C, beta[i], at);
-                    found.upper += worst(loss, i, beta[i], f[i], error[i], b);
-                    found.value += loss.value(y, C, at), found.conjugate += h;
+                    const double gap = loss.gap(y, C, beta[i], at);
+                    found.gap += gap, found.conjugate += h;
+                    found.upper += closely ? worst(loss, i, beta[i], f[i], error[i], b) : gap + (error[i] + kUnit * (std::fabs(f[i]) + std::fabs(b) + std::fabs(y))) * 2 * steepest(loss, i, beta[i], at, error[i]);
                     found.product += product, found.product_error += std::fabs(beta[i]) * error[i];
                     found.size += std::fabs(product) + std::fabs(h) + std::fabs(y * beta[i]);
                     found.sum.add(beta[i]), found.sum_size += std::fabs(beta[i]);
@@ -206,6 +207,14 @@ class RowTerms {
             *bend = beta > lo && beta < hi && !corner ? 1 / (k + loss.curvature(y, C, beta > 0)) : 0.0;
         }
         return beta;
+    }
+
+    // Bound on the slope of a row's gap term, C loss'(f) + beta, within `error` of f: -C loss' stays in the box, or grows with bend.
+    template <class L>
+    double steepest(const L& loss, std::int64_t i, double beta, double f, double error) const {
+        const double y = y_[i], C = C_[i], room = std::max(loss.hi(y, C) - beta, beta - loss.lo(y, C));
+        if (std::isfinite(room)) return room;
+        return std::fabs(loss.slope(y, C, f) + beta) + 2 * C * std::max(1.0, loss_.upsilon) * (error + kUnit * (std::fabs(f) + std::fabs(y)));
     }
 
     // The largest that a row's gap term can be. The rounding error of f + b is known, and counts too. A target and a score that are

@@ -41,7 +41,7 @@ from margrave.solvers.columns import Columns
 UNIT = 2.0**-53  # largest relative error of one operation
 _NOTICEABLE = 1e-3  # share of the bound from which on rounding is worth a closer look
 _CAREFUL = 1 << 28  # products that may be summed with compensation: about a second
-_FEW = 1000  # rows for which a closer look costs next to nothing
+_CHEAP = 1 << 22  # of those: next to nothing
 _PARALLEL = 50_000  # rows from which on a second thread pays
 _FAR = 1e3  # mean of the rows, in units of their spread, above which they are centred
 _SAMPLE = 1000  # rows from which mean and spread are estimated
@@ -187,17 +187,23 @@ def certificate(
     make = _Joint if isinstance(problem, JointProblem) else _Single
     at: _Joint | _Single = make(problem, threads)  # type: ignore[arg-type]
     look = at.by_scores if solution.weights is None else at.by_weights
-    return _look(partial(look, solution), problem.n_rows, tol)
+    return _look(partial(look, solution), _products(problem, solution), tol)
 
 
-def _look(look: Callable[[bool], Certificate], n_rows: int, tol: float) -> Certificate:
+def _products(problem: Problem | JointProblem, solution: Solution) -> int:
+    """How many products a closer look takes."""
+    support = 1 if solution.weights is not None else int(np.count_nonzero(solution.beta))
+    return problem.n_rows * support * int(problem.data.X.shape[1])
+
+
+def _look(look: Callable[[bool], Certificate], products: int, tol: float) -> Certificate:
     """Look, and look closely where rounding has a noticeable part in what is seen."""
     try:
         found = look(False)
     except OverflowError:
         return Certificate(math.inf, -math.inf, math.inf, math.inf)
     noticeable = not found.rounding < _NOTICEABLE * found.gap
-    return look(True) if noticeable and (found.gap > tol or n_rows <= _FEW) else found
+    return look(True) if noticeable and (found.gap > tol or products <= _CHEAP) else found
 
 
 def _narrow(problem: P, solution: Solution) -> tuple[P, Solution]:
@@ -296,7 +302,7 @@ class _Single:
         """Of the model sum_j beta_j k(x_j, x) + b, whose scores are in the solution."""
         problem, beta = self.problem, solution.beta
         f, errors = self.scores_of(solution, closely)
-        sums = self.terms.audit(beta, f, errors, float(solution.intercept))
+        sums = self.terms.audit(beta, f, errors, float(solution.intercept), closely)
         plain, upper = sums["gap"], sums["upper"]
         dual, error = 0.5 * sums["product"] + sums["conjugate"], 0.5 * sums["product_error"]
         if problem.intercept == "regularized":
@@ -317,23 +323,22 @@ class _Single:
         assert w is not None
         f, errors, v, low, size = audit(self.passes, w, solution.beta, compensated)
         n = problem.n_rows
-        off = UNIT * (np.abs(v) + UNIT * (n + 2.0) ** 2 * size)
-        if not compensated:
-            off = UNIT * (n + 2.0) * size
-        apart = np.abs((w - v) - low)
-        sums = self.terms.audit(solution.beta, f, errors, b)
+        length = float(np.linalg.norm(v))
+        off = _off(length, size, n, compensated)
+        apart = float(np.linalg.norm((w - v) - low))
+        sums = self.terms.audit(solution.beta, f, errors, b, compensated)
         row, cost, change = self._absorb(solution, f, errors, sums["sum"])
-        far = float(np.linalg.norm(apart + off + UNIT * np.abs(w)))
+        far = apart + off + 2.0 * UNIT * float(np.linalg.norm(w))
         upper, off_balance = sums["upper"], 0.0
         if change != 0.0:
             upper += max(0.0, cost)
             far += abs(change) * math.sqrt(self._square(row))
             off_balance = abs(b * change)
         upper += 0.5 * far**2
-        plain = sums["gap"] + 0.5 * float(apart @ apart)
-        dual = 0.5 * float(v @ v) + sums["conjugate"]
-        error = off_balance + float(np.abs(v) @ off) + 0.5 * float(off @ off)
-        error += UNIT * (len(w) * float(v @ v) + n * sums["size"])
+        plain = sums["gap"] + 0.5 * apart**2
+        dual = 0.5 * length**2 + sums["conjugate"]
+        error = off_balance + length * off + 0.5 * off**2
+        error += UNIT * (len(w) * length**2 + n * sums["size"])
         if problem.intercept == "regularized":
             between = abs(b - sums["sum"])
             plain += 0.5 * between**2
@@ -401,6 +406,13 @@ def _one_row(X: Any, row: int) -> Any:
     raise IndexError(row)
 
 
+def _off(length: float, size: float, n: int, compensated: bool) -> float:
+    """Bound on the error of X'beta, a vector of this length from n terms of this size."""
+    if compensated:
+        return UNIT * (length + UNIT * (n + 2.0) ** 2 * size)
+    return UNIT * (n + 2.0) * size
+
+
 @_interruptible()
 def certify_tube(
     problem: Problem, solution: Solution, share: float, threads: int, tol: float = 0.0
@@ -415,7 +427,7 @@ def certify_tube(
     more = width * abs(share - used) + UNIT * problem.n_rows * width * (share + used)
     at = _Single(problem, threads, (more, -width * used))
     look = at.by_scores if solution.weights is None else at.by_weights
-    return _look(partial(look, solution), problem.n_rows, tol)
+    return _look(partial(look, solution), _products(problem, solution), tol)
 
 
 @_interruptible()
@@ -429,7 +441,7 @@ def certify_plane(
     """
     problem, plane = _narrow(problem, plane)
     at = _Single(problem, threads)
-    return _look(partial(_plane, at, plane, rho), problem.n_rows, tol)
+    return _look(partial(_plane, at, plane, rho), _products(problem, plane), tol)
 
 
 def _plane(at: _Single, plane: Solution, rho: float, closely: bool) -> Certificate:
@@ -437,13 +449,12 @@ def _plane(at: _Single, plane: Solution, rho: float, closely: bool) -> Certifica
     size = UNIT * float(np.abs(beta).sum())
     if plane.weights is not None:
         w = plane.weights
-        f, errors, v, low, sizes = audit(at.passes, w, beta, closely)
-        off = UNIT * (n + 2.0) * sizes
-        if closely:
-            v, off = v + low, UNIT * (np.abs(v) + 2.0 * sizes)
-        length = float(np.linalg.norm(v))
+        f, errors, v, low, terms = audit(at.passes, w, beta, closely)
+        length = float(np.linalg.norm(v + low))
         norm = float(w @ w) * (1.0 + UNIT * len(w))
-        square, most = length**2, (length + float(np.linalg.norm(off))) ** 2
+        # rho beta is rounded, too
+        off = _off(length, terms, n, closely) + UNIT * (2.0 * terms + len(w) * length)
+        square, most = length**2, (length + off) ** 2
     else:
         f, errors = at.scores_of(plane, closely)
         square = float(beta @ f)
@@ -498,14 +509,12 @@ class _Joint:
         for c, w in enumerate(W):
             column = np.ascontiguousarray(beta[:, c])
             f[:, c], errors[:, c], v, low, size = audit(passes, w, column, compensated)
-            times = len(beta) + 2.0
-            off = UNIT * (times if not compensated else UNIT * times**2) * size
-            if compensated:
-                v, off = v + low, off + UNIT * np.abs(v)
+            length = float(np.linalg.norm(v + low))
+            off = _off(length, size, len(beta), compensated)
             norms[0] += 0.5 * float(w @ w)
-            norms[1] += 0.5 * float(v @ v)
-            error += float(np.abs(v) @ off) + 0.5 * float(off @ off)
-            error += UNIT * len(w) * float(w @ w + v @ v)
+            norms[1] += 0.5 * length**2
+            error += length * off + 0.5 * off**2
+            error += UNIT * len(w) * (float(w @ w) + length**2)
         return self._certificate(solution, f, errors, norms[0], norms[1], error)
 
     def _certificate(
@@ -551,12 +560,12 @@ class _Joint:
 
 def audit(
     passes: Passes, w: Floats, beta: Floats, compensated: bool
-) -> tuple[Floats, Floats, Floats, Floats, Floats]:
+) -> tuple[Floats, Floats, Floats, Floats, float]:
     """X w, bounds on its errors, X'beta as high and low parts, and the absolute sums behind it."""
     n, d = passes.n_rows, passes.n_features
     if passes.in_one_array:
         return passes.rows().audit(w, beta, compensated)
-    f, errors, v, low, size = (np.zeros(n), np.zeros(n), np.zeros(d), np.zeros(d), np.zeros(d))
+    f, errors, v, low, size = np.zeros(n), np.zeros(n), np.zeros(d), np.zeros(d), 0.0
     for rows, at in passes.parts():
         f[at], errors[at], high, rest, more = rows.audit(w, beta[at], compensated)
         together = v + high
