@@ -11,7 +11,7 @@ import pytest
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
-from margrave import SVC, SVR, HardMarginSVC, NuSVC, _core
+from margrave import SVC, SVR, HardMarginSVC, NuSVC, NuSVR, RowBlocks, _core
 from margrave.kernels import KERNELS, Kernel, core_rows
 from margrave.losses import Loss
 from margrave.problem import Data
@@ -216,6 +216,65 @@ def test_a_stopped_fit_has_an_estimate():
     if model.certificate_ == "full":  # nothing but zero was reached
         assert not model.dual_coef_.any()
     assert model.gap_ > 0.0 and model.certify(X, y) > model.tol
+
+
+def test_the_tube_is_certified_as_it_is_stored():
+    """Intercept and width of the tube depend on rows whose scores the solver kept in float32."""
+    rng = np.random.default_rng(8)
+    for _ in range(40):
+        X = rng.standard_normal((int(rng.integers(3, 9)), 2))
+        y = rng.standard_normal(len(X))
+        model = NuSVR(nu=float(rng.uniform(0.1, 0.9)), C=10 ** rng.uniform(3, 6), gamma=0.003)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model.set_params(time_limit=5.0).fit(X, y)
+        true = exact_gap.exact_gaps(model, X, y)[0].gap
+        assert not model.converged_ or true <= 1.1 * model.gap_ + 1e-12
+
+
+def test_rows_in_blocks_that_cannot_be_certified():
+    X = np.random.default_rng(9).standard_normal((50, 5)) + 1e9
+    with pytest.warns(ConvergenceWarning):
+        model = SVC(kernel="linear").fit(RowBlocks([X[:20], X[20:]]), X[:, 0] > 1e9)
+    assert not model.converged_
+
+
+@pytest.mark.parametrize("solver", ["cd", "exact"])
+def test_rows_that_almost_depend_on_each_other(solver):
+    """Coordinate descent creeps, and says so; no model is worse than a constant."""
+    X = [[196130971.44284838], [193326980.14545688], [196130971.44284838], [193326980.14545688]]
+    y = [1, 2, 0, 0]
+    model = SVC(kernel="linear", solver=solver, time_limit=60.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(X, y)
+    assert model.history_[-1]["seconds"] < 50.0
+    for one in exact_gap.exact_gaps(model, np.array(X), np.array(y)):
+        assert one.primal <= one.zero * (1 + 1e-9)
+
+
+def test_support_vectors_of_wide_rows_are_certified_as_they_are_stored():
+    """Without room for weights of all features the model is a sum over support vectors."""
+    rng = np.random.default_rng(10)
+    dense = rng.standard_normal((50, 3))
+    X = sparse.csr_array((50, 10**6)).tolil()
+    X[:, [5, 70_000, 999_999]] = dense
+    y = dense[:, 0] > 0
+    model = SVC(kernel="linear", solver="exact", C=1e10, tol=1e-9, time_limit=20.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(X.tocsr(), y)
+        narrow = SVC(kernel="linear", solver="exact").fit(dense[:4], [0, 1, 0, 1])
+    assert narrow.converged_ and model.coef_.shape == (1, 10**6)
+    claimed = model.certify(X.tocsr(), y)
+    assert not model.converged_ or claimed <= 1.1 * model.gap_ + 1e-12
+
+
+@pytest.mark.parametrize("weight", [1e-300, 1e300])
+def test_weights_beyond_double_precision(weight):
+    X, y = np.arange(6.0)[:, None], [0, 1, 0, 1, 1, 1]
+    with pytest.raises(ValueError, match="times the weights"):
+        SVC(kernel="linear").fit(X, y, sample_weight=np.full(6, weight))
 
 
 def test_points_of_both_classes_in_one_place():

@@ -133,6 +133,10 @@ def _certified(
     )
     if linear and found.gap > settings.tol and not settings.is_over:
         solution, found = _polished(problem, solution, found, settings)
+    if mend and before.converged and found.gap > settings.tol:  # the solver was mistaken
+        mended = _best_multiple(problem, solution, settings)
+        if mended is not solution:
+            solution, found = mended, certificate(problem, mended, settings.threads, np.inf)
     if is_estimate:
         return replace(solution, objective=found.objective, dual=found.dual, gap=found.gap)
     if found.gap > settings.tol and not settings.is_spent:
