@@ -427,18 +427,25 @@ def _tube(model, output):
     norm, f = _model(output)
     outside = np.maximum(mpf(0), np.abs(y - f) - tube)
     primal = norm / 2 + 2 * half * tube + C.dot(outside)
-    dual = Dual(output.gram, lambda i, beta: -y[i] * beta, -C, C)
-    dual.start(exact(output.beta))
     n = range(len(y))
     plus, minus = ([i for i in n if sign * output.beta[i] > 0] for sign in (1, -1))
-    sums = [abs(dual.beta[side].sum()) if side else mpf(0) for side in (plus, minus)]
-    least = min(*sums, half)
-    dual.low, dual.high = 0 * C, C
-    dual.move(sums[0] - least, plus)
-    dual.low, dual.high = -C, 0 * C
-    dual.move(least - sums[1], minus)
+    values = []
+    for meet in (
+        min,
+        max,
+    ):  # the heavier side is lowered, or the lighter one raised as far as it may
+        dual = Dual(output.gram, lambda i, beta: -y[i] * beta, -C, C)
+        dual.start(exact(output.beta))
+        sums = [abs(dual.beta[side].sum()) if side else mpf(0) for side in (plus, minus)]
+        goal = min(meet(*sums), half) if plus and minus else mpf(0)
+        dual.low, dual.high = 0 * C, C
+        dual.move(sums[0] - goal, plus)
+        dual.low, dual.high = -C, 0 * C
+        dual.move(goal - sums[1], minus)
+        if abs(abs(dual.beta[plus].sum()) - abs(dual.beta[minus].sum())) <= mpf(2) ** -500 * goal:
+            values.append(dual.value())
     zero = _zero_model(output, loss_of("epsilon_insensitive", epsilon=0.0), "free")
-    return certificate(primal, dual.value(), norm, 0, zero)
+    return certificate(primal, min(values), norm, 0, zero)
 
 
 def _joint(model, X, y, sample_weight):

@@ -318,7 +318,7 @@ class _Single:
         row, cost, change = self._absorb(solution, f, errors, sums["sum"])
         if change != 0.0:
             upper += max(0.0, cost) + 0.5 * change**2 * self._square(row)
-            error += abs(float(solution.intercept) * change)
+            dual -= float(solution.intercept) * change  # of the point whose sum is right
         return self._relative(plain, upper, dual, error + UNIT * len(beta) * sums["size"])
 
     def by_weights(self, solution: Solution, compensated: bool) -> Certificate:
@@ -337,11 +337,12 @@ class _Single:
         if change != 0.0:
             upper += max(0.0, cost)
             far += abs(change) * math.sqrt(self._square(row))
-            off_balance = abs(b * change)
+            off_balance = b * change
         upper += 0.5 * far**2
         plain = sums["gap"] + 0.5 * apart**2
-        dual = 0.5 * length**2 + sums["conjugate"]
-        error = off_balance + length * off + 0.5 * off**2
+        # of the point whose sum is right
+        dual = 0.5 * length**2 + sums["conjugate"] - off_balance
+        error = length * off + 0.5 * off**2
         error += UNIT * (len(w) * length**2 + n * sums["size"])
         if problem.intercept == "regularized":
             between = abs(b - sums["sum"])
