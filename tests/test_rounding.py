@@ -17,6 +17,7 @@ from margrave.losses import Loss
 from margrave.problem import Data
 from margrave.solvers.certificate import UNIT, Errors
 from tests import exact_gap
+from tests.fuzz_certificates import Recipe, judge
 
 NATIVE = [name for name in KERNELS if name != "precomputed"]
 PLACES = [
@@ -268,6 +269,22 @@ def test_support_vectors_of_wide_rows_are_certified_as_they_are_stored():
     assert narrow.converged_ and model.coef_.shape == (1, 10**6)
     claimed = model.certify(X.tocsr(), y)
     assert not model.converged_ or claimed <= 1.1 * model.gap_ + 1e-12
+
+
+def test_one_heavy_row_of_a_joint_problem():
+    """Its variables are a point of the simplex only up to the weight times a rounding error."""
+    recipe = Recipe(
+        seed=90308,
+        loss="hinge",
+        intercept="regularized",
+        multi_class="crammer_singer",
+        n=5,
+        d=5,
+        apart=10.0,
+        constant=True,
+        heavy=1e14,
+    )
+    assert not judge(recipe)[0]
 
 
 @pytest.mark.parametrize("weight", [1e-300, 1e300])

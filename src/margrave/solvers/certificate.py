@@ -551,7 +551,10 @@ class _Joint:
             # what a sum that is not zero is worth: intercepts as large as any score could pay
             error += float(np.abs(total).sum()) * float(np.abs(at).max() + np.abs(b).max() + 1.0)
         primal, dual = primal + paid, dual + float(conjugate.sum())
-        # beta is C (e_y - p) but for rounding, and so is its norm
+        # beta is C (e_y - p) with p in the simplex but for rounding, which counts by the size of C
+        moved = solution.beta.any(axis=1)
+        most_of = np.abs(at[moved]).max(axis=1, initial=0.0) + 1.0
+        error += 4.0 * UNIT * problem.n_classes * float(problem.C[moved] @ most_of)
         error += UNIT * n * (abs(primal) + abs(dual) + float(np.abs(conjugate).sum()))
         plain, scale = max(0.0, primal + dual), max(abs(primal), abs(dual))
         upper = plain + max(0.0, most - paid) + error
