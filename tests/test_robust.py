@@ -182,7 +182,8 @@ def test_time_limit(slow):
         model = SVC(time_limit=0.3, **parameters).fit(X, y)
     assert time.perf_counter() - begin < 2.0
     assert not model.converged_ and 1e-8 < model.gap_ < np.inf
-    assert model.certify(X, y) == pytest.approx(model.gap_, rel=1e-6)
+    exact = model.certificate_ == "full"  # an estimate is by kernel values in single precision
+    assert model.certify(X, y) == pytest.approx(model.gap_, rel=1e-6 if exact else 1e-5)
     assert model.predict(X).shape == y.shape
 
 

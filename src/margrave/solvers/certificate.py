@@ -657,7 +657,9 @@ class _Multiples:
         numbers = (solution.beta, self.f, self.b, self.norm)
         self.is_finite = all(bool(np.isfinite(number).all()) for number in numbers)
         self.terms: _core.RowTerms | None = None
-        if isinstance(problem, Problem):
+        if isinstance(problem, JointProblem):
+            self.weight = np.bincount(problem.y, problem.C, problem.n_classes)
+        else:
             team = _core.Team(threads if problem.n_rows >= _PARALLEL else 1)
             self.terms = _core.RowTerms(problem.loss.core(), problem.y, problem.C, team)
         if not self.is_finite:
@@ -667,8 +669,11 @@ class _Multiples:
         """Primal value of t w with the intercept b."""
         penalty = float(np.sum(b * b)) if self.problem.intercept == "regularized" else 0.0
         if isinstance(self.problem, JointProblem):
-            value = JOINT_LOSSES[self.problem.loss].value
-            paid = float(self.problem.C @ value(t * self.f + b, self.problem.y))
+            value, k = JOINT_LOSSES[self.problem.loss].value, self.problem.n_classes
+            if t > 0.0:
+                paid = float(self.problem.C @ value(t * self.f + b, self.problem.y))
+            else:  # the same for all rows of a class
+                paid = float(self.weight @ value(np.zeros((k, k)) + b, np.arange(k)))
         else:
             assert self.terms is not None
             paid = self.terms.value(t * self.f, float(b))
@@ -689,7 +694,7 @@ class _Multiples:
         problem = self.problem
         if t > 0.0 or not isinstance(problem, JointProblem):
             return self.b
-        weight = np.bincount(problem.y, problem.C, problem.n_classes)
+        weight = self.weight
         with np.errstate(divide="ignore"):
             shares = np.maximum(np.log(weight / weight.sum()), -700.0)
         largest = (weight == weight.max()).astype(np.float64)
