@@ -10,9 +10,11 @@ import os
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
+from weakref import WeakSet
 
 import joblib
 from joblib.parallel import get_active_backend
@@ -95,28 +97,35 @@ def one_blas_thread() -> Iterator[None]:
     of others: a Cholesky factor then takes up to a hundred times as long with two threads as with
     one. The setting is that of the process: of fits side by side the last one takes it back.
     """
-    _alone.enter()
+    user = _User()
     try:
+        _alone.enter(user)
         yield
     finally:
-        _alone.leave()
+        _alone.leave(user)
+
+
+class _User:
+    """A fit that is at work; one that Ctrl-C has ended anywhere is gone with its frame."""
 
 
 class _Alone:
     def __init__(self) -> None:
-        self.lock, self.users, self.limit = threading.Lock(), 0, ExitStack()
+        self.lock, self.users = threading.Lock(), WeakSet[_User]()
+        self.limit: Any = None  # that is in force
 
-    def enter(self) -> None:
+    def enter(self, user: _User) -> None:
         with self.lock:
-            if self.users == 0:
-                self.limit.enter_context(_pools().limit(limits=1, user_api="blas"))
-            self.users += 1
+            self.users.add(user)
+            if self.limit is None:
+                self.limit = _pools().limit(limits=1, user_api="blas")
 
-    def leave(self) -> None:
+    def leave(self, user: _User) -> None:
         with self.lock:
-            self.users -= 1
-            if self.users == 0:
-                self.limit.close()
+            self.users.discard(user)
+            if not self.users and self.limit is not None:
+                limit, self.limit = self.limit, None
+                limit.restore_original_limits()
 
 
 _alone = _Alone()
