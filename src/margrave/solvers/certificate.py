@@ -125,9 +125,12 @@ def _certified(
         solution = _best_multiple(problem, solution, settings)
     if not solution.definite:
         return solution
-    is_estimate = solution.certificate == "estimate" and not linear and solution.beta.any()
-    if is_estimate and solution is before:
-        return solution
+    if solution.certificate == "estimate" and not linear:
+        if solution is before:
+            return solution
+        primal, dual = problem.terms(solution.beta, solution.scores, solution.intercept)
+        gap = max(0.0, primal + dual) / max(abs(primal), abs(dual), 1e-300)
+        return replace(solution, objective=primal, dual=dual, gap=gap)
     found = certificate(
         problem, solution, settings.threads, np.inf if settings.is_over else settings.tol
     )
@@ -137,8 +140,6 @@ def _certified(
         mended = _best_multiple(problem, solution, settings)
         if mended is not solution:
             solution, found = mended, certificate(problem, mended, settings.threads, np.inf)
-    if is_estimate:
-        return replace(solution, objective=found.objective, dual=found.dual, gap=found.gap)
     if found.gap > settings.tol and not settings.is_spent:
         solution = replace(solution, cause=_cause(problem))
     return with_certificate(solution, found, settings.tol)

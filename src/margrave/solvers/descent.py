@@ -22,6 +22,7 @@ from margrave.solvers.base import Settings, check_start, side_by_side, zero_solu
 
 _SLICE = 0.1  # seconds in the core between two looks at progress
 _NO_LIMIT = 1 << 60
+_PER_ROW = 256  # bytes of vectors: the point, its solution, and what certifies or mends it
 _FLOAT32_TOL = 1e-4  # single-precision kernel values certify gaps down to about 1e-5
 _LARGEST_SET, _SMALLEST_SET = 2048, 512
 _FLOOR = 1e-6  # of the tolerance: logistic variables below that share of C are as good as zero
@@ -152,7 +153,7 @@ class Kernels:
     def memory(self) -> int:
         """Bytes for packed and cached kernel rows."""
         block = 8 * min(self.size, self.data.n_rows) ** 2
-        return max(0, self.share - 128 * self.data.n_rows - block - self.buffer)
+        return max(0, self.share - _PER_ROW * self.data.n_rows - block - self.buffer)
 
     def size_for(self, n_rows: int) -> int:
         """Variables per round of a problem: small problems rarely need all their kernel values."""
