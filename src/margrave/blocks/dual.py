@@ -97,13 +97,13 @@ class DualBlock:
             if self.cancelled.is_set() or time.time() >= deadline:
                 return
             precision = precision_for(tol, problem.data)
-            core = self._core(problem, start, tol, precision, rows)
+            core = self._core(problem, start, tol, precision, rows, self.memory)
             begun, figures = self._run(core, len(problem.y), tol, thorough, deadline)
             if begun or start is None:
                 self.solved[number] = local_of(problem, core, figures)
             if thorough and precision == "float32" and figures["gap"] > tol and begun:
                 # single precision is exhausted
-                core = self._core(problem, core.beta, tol, "float64", rows)
+                core = self._core(problem, core.beta, tol, "float64", rows, self.memory)
                 begun, figures = self._run(core, len(problem.y), tol, thorough, deadline)
                 if begun:
                     self.solved[number] = local_of(problem, core, figures)
@@ -140,7 +140,8 @@ class DualBlock:
             return status != "stopped" or rounds > 0, figures or core.figures()
 
     def _zero(self, problem: Problem | JointProblem) -> Local:
-        core = self._core(problem, None, 1.0, "float64", {})
+        # without memory for rounds: blocks that many parts free would not fit the next ones
+        core = self._core(problem, None, 1.0, "float64", {}, memory=0)
         return local_of(problem, core, core.figures())
 
     def _core(
@@ -150,9 +151,10 @@ class DualBlock:
         tol: float,
         precision: str,
         rows: dict[tuple[str, float], _core.KernelRows],
+        memory: int,
     ) -> Any:
-        size = max(2, min(_LARGEST_SET, math.isqrt(self.memory // 32)))
-        left = max(0, self.memory - 8 * min(size, len(problem.y)) ** 2 - _BUFFER)
+        size = max(2, min(_LARGEST_SET, math.isqrt(memory // 32)))
+        left = max(0, memory - 8 * min(size, len(problem.y)) ** 2 - _BUFFER)
         key = (precision, problem.offset)
         if key not in rows:
             rows.clear()
