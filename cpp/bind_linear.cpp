@@ -123,6 +123,16 @@ struct PyRowTerms {
         nb::gil_scoped_release free;
         return terms.conjugate(beta.data());
     }
+    double value_error(const Doubles& f, double b, double error) {
+        check(f.size());
+        nb::gil_scoped_release free;
+        return terms.value_error(f.data(), b, error);
+    }
+    std::tuple<double, double> total(const Doubles& beta) {
+        check(beta.size());
+        nb::gil_scoped_release free;
+        return terms.total(beta.data());
+    }
     double best_intercept(const Doubles& f, double from) {
         check(f.size());
         nb::gil_scoped_release free;
@@ -274,6 +284,7 @@ void bind_linear(nb::module_& m) {
         .def("audit", &PyLinearRows::audit, nb::arg("w"), nb::arg("b"), nb::arg("compensated"),
              "X w, bounds on its errors, X'b as a sum of two, and the size of the terms behind that.")
         .def("squares", &PyLinearRows::squares, "x_i'x_i of every row")
+        .def_prop_ro("longest", [](const PyLinearRows& r) { return r.rows.longest(); }, "Bound on the length of every row, once they have been multiplied.")
         .def_prop_ro("n_rows", [](const PyLinearRows& r) { return r.rows.count(); })
         .def_prop_ro("n_columns", [](const PyLinearRows& r) { return r.rows.features(); });
     nb::class_<PyRowTerms>(m, "RowTerms", "What the rows of a problem add to its primal and dual.")
@@ -283,6 +294,8 @@ void bind_linear(nb::module_& m) {
         .def("gap", &PyRowTerms::gap, nb::arg("beta"), nb::arg("f"), nb::arg("b"), "Sum of the rows' gap terms.")
         .def("value", &PyRowTerms::value, nb::arg("f"), nb::arg("b"), "Sum of the losses.")
         .def("conjugate", &PyRowTerms::conjugate, nb::arg("beta"))
+        .def("value_error", &PyRowTerms::value_error, nb::arg("f"), nb::arg("b"), nb::arg("error"), "How far the value can be off if no score is off by more than the error.")
+        .def("total", &PyRowTerms::total, nb::arg("beta"), "Sum of beta, compensated, and of its absolute values.")
         .def("best_intercept", &PyRowTerms::best_intercept, nb::arg("f"), nb::arg("start"))
         .def("audit", &PyRowTerms::audit, nb::arg("beta"), nb::arg("f"), nb::arg("error"), nb::arg("b"), nb::arg("closely"),
              "Sums of the rows' terms, with bounds for scores that are known up to an error each.")

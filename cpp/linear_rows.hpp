@@ -54,13 +54,20 @@ class LinearRows {
         return found;
     }
 
-    // out[c][i] = x_i' w[c]
+    // out[c][i] = x_i' w[c]; the first time it also finds the longest row.
     void multiply(Columns<const double> w, Columns<double> out) const {
-        team_->parts(count_, stretch_, [&](std::int64_t, std::int64_t from, std::int64_t to) {
-            for (std::int64_t i = from; i < to; ++i)
+        const bool measure = longest_ < 0;
+        std::vector<double> largest(team_->part_count(count_, stretch_), 0.0);
+        team_->parts(count_, stretch_, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
+            for (std::int64_t i = from; i < to; ++i) {
                 for (std::int64_t c = 0; c < w.count; ++c) out[c][i] = dot(i, w[c]);
+                if (measure) largest[part] = std::max(largest[part], operations_.square(rows_, row(i)));
+            }
         });
+        if (measure) longest_ = std::sqrt(*std::max_element(largest.begin(), largest.end())) * (1 + (2 + double(features())) * kUnit);
     }
+    // Bound on |x_i| over all rows, once `multiply` has seen them; infinite before.
+    double longest() const { return longest_ < 0 ? kInfinity : longest_; }
 
     // out[c] += sum_i b[c][i] x_i
     void transposed(Columns<const double> b, Columns<double> out) const {
@@ -268,6 +275,7 @@ class LinearRows {
     Rows rows_;
     std::vector<std::int64_t> firsts_, starts_;
     std::int64_t count_ = 0, stretch_ = 1;
+    mutable double longest_ = -1;  // not known yet
     Team* team_;
     RowOperations operations_;
 };

@@ -77,6 +77,28 @@ class RowTerms {
         visit([&](const auto& loss) { total = sum([&](std::int64_t i) { return loss.value(y_[i], C_[i], f[i] + b); }); });
         return total;
     }
+    // Bound on the error of `value` if no score is off by more than `error`.
+    double value_error(const double* f, double b, double error) const {
+        double total = 0;
+        visit([&](const auto& loss) {
+            total = sum([&](std::int64_t i) {
+                const double e = error + 4 * kUnit * (std::fabs(f[i]) + std::fabs(b) + std::fabs(y_[i]));
+                return e * steepest(loss, i, 0.0, f[i] + b, e);
+            });
+        });
+        return total * (1 + double(n_) * kUnit);
+    }
+    // sum_i beta_i, and sum_i |beta_i|
+    std::pair<double, double> total(const double* beta) const {
+        std::vector<std::pair<CompensatedSum, double>> parts(team_->part_count(n_, kStretch));
+        team_->parts(n_, kStretch, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
+            for (std::int64_t i = from; i < to; ++i) parts[part].first.add(beta[i]), parts[part].second += std::fabs(beta[i]);
+        });
+        CompensatedSum all;
+        double size = 0;
+        for (const auto& [sum, part] : parts) all.add(sum.high), all.low += sum.low, size += part;
+        return {all.value(), size};
+    }
     double conjugate(const double* beta) const {
         double total = 0;
         visit([&](const auto& loss) { total = sum([&](std::int64_t i) { return loss.h(y_[i], C_[i], beta[i]); }); });

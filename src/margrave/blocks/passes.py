@@ -70,6 +70,7 @@ class Passes:
         self.n_rows = sum(self.lasts) - sum(self.firsts)
         self.n_features = int(data.X.shape[1])
         self.count = 0.0
+        self.longest = 0.0  # bound on the length of every row, once scores have been asked for
         self._kept: _core.LinearRows | None = None
 
     def rows(self) -> _core.LinearRows:
@@ -137,6 +138,7 @@ class Passes:
         for rows, at in self.parts():
             if len(W):
                 rows.multiply(W, F[:, at])
+                self.longest = max(self.longest, rows.longest)
             if len(B):
                 rows.transposed(B[:, at], V)
             for i in by_kind[Products]:

@@ -207,8 +207,8 @@ def _look(look: Callable[[bool], Certificate], products: int, tol: float) -> Cer
         found = look(False)
     except OverflowError:
         return Certificate(math.inf, -math.inf, math.inf, math.inf)
-    noticeable = not found.rounding < _NOTICEABLE * found.gap
-    return look(True) if noticeable and (found.gap > tol or products <= _CHEAP) else found
+    close = is_noticeable(found) and (found.gap > tol or products <= _CHEAP)
+    return look(True) if close else found
 
 
 def _narrow(problem: P, solution: Solution) -> tuple[P, Solution]:
@@ -220,6 +220,28 @@ def _narrow(problem: P, solution: Solution) -> tuple[P, Solution]:
     if solution.weights is not None:
         solution = replace(solution, weights=solution.weights[..., columns.used])
     return narrow, solution
+
+
+@dataclass(frozen=True)
+class Norms:
+    """What bounds the rounding errors of a linear model whose figures were kept on the way."""
+
+    longest: float  # length of the longest row
+    drift: float  # scores are off by so many units of rounding times |x_i| at most
+    combined: float  # |X'beta|
+    zero: float  # sum_i C_i loss_i(0)
+
+
+@_interruptible()
+def by_norms(problem: Problem, solution: Solution, norms: Norms, threads: int) -> Certificate:
+    """Bound the gap by the primal and dual value that a solver has kept, without another pass."""
+    found: Certificate = _Single(problem, threads).by_norms(solution, norms)
+    return found
+
+
+def is_noticeable(found: Certificate) -> bool:
+    """Whether rounding has so large a part in a bound that a closer look may help."""
+    return not found.rounding < _NOTICEABLE * found.gap
 
 
 class Errors:
@@ -352,6 +374,30 @@ class _Single:
             dual += 0.5 * sums["sum"] ** 2
             error += UNIT * sums["sum_size"] ** 2
         return self._relative(plain, upper, dual, error)
+
+    def by_norms(self, solution: Solution, norms: Norms) -> Certificate:
+        """Of the model w'x + b, by P + D as they were computed and the largest errors of both."""
+        problem, w, b = self.problem, solution.weights, float(solution.intercept)
+        assert w is not None
+        n, d, P, D = problem.n_rows, len(w), solution.objective, solution.dual
+        longest, combined, length = norms.longest, norms.combined, float(np.linalg.norm(w))
+        total, size = self.terms.total(solution.beta)
+        score = UNIT * longest * (norms.drift + 4.0 * length)
+        of_primal = self.terms.value_error(solution.scores, b, score) + UNIT * (n + d + 8.0) * P
+        off = _off(combined, longest * size, n, False)
+        # the negative terms of sum_i h_i are as large as those of zero weights, at most
+        terms = abs(D) + combined**2 + total**2 + 2.0 * norms.zero
+        of_dual = combined * off + 0.5 * off**2 + UNIT * (d * combined**2 + (n + 8.0) * terms)
+        if problem.intercept == "regularized":
+            of_dual += UNIT * n * size * (abs(total) + UNIT * n * size)
+        upper = P + D + of_primal + of_dual
+        errors = np.full(n, score)
+        row, cost, change = self._absorb(solution, solution.scores, errors, total)
+        if change != 0.0:
+            change = abs(change) if row >= 0 else math.inf
+            far = longest * (length + combined + 0.5 * change * longest)
+            upper += max(0.0, cost) + change * (abs(b) + far)
+        return self._relative(P + D, upper, D, of_dual)
 
     def _absorb(
         self, solution: Solution, f: Floats, errors: Floats, total: float
@@ -597,7 +643,7 @@ def _polished(
     side. With a large C that is expensive; weights that are longer by as much bring all of them to
     the right side.
     """
-    if isinstance(problem, JointProblem) or not found.rounding >= _NOTICEABLE * found.gap:
+    if isinstance(problem, JointProblem) or not is_noticeable(found):
         return solution, found
     at = _Single(problem, settings.threads)
     assert solution.weights is not None
@@ -806,4 +852,5 @@ def _with_mean(problem: Problem, solution: Solution, mean: Floats) -> Solution:
         weights=w,
         intercept=float(solution.intercept) - at_mean,
         scores=solution.scores + at_mean,
+        rounding=None,
     )

@@ -154,7 +154,7 @@ class _Group:
         """Solve them all, side by side."""
         progress, tol = self.settings.progress, self.settings.tol
         runs = [
-            NewtonRun(problem, self.passes, tell, tol)
+            NewtonRun(problem, self.passes, tell, tol, self.threads)
             for problem, tell in zip(self.problems, self.tells, strict=True)
         ]
         try:

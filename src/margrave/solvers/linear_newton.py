@@ -43,6 +43,7 @@ from margrave.blocks.passes import (
     weighted_products,
 )
 from margrave.problem import Floats, Problem, Solution
+from margrave.solvers.certificate import Norms, by_norms, is_noticeable, with_certificate
 
 DIRECT = 2000  # features up to which the system is solved by Cholesky
 _ROWS = 3000  # rows between their bounds up to which a system in rows is solved beyond that
@@ -62,21 +63,26 @@ _PATIENCE = 100  # rounds without a better gap
 class NewtonRun:
     """The way of one problem; `steps` asks for passes over the rows."""
 
-    def __init__(self, problem: Problem, passes: Passes, tell: Any, tol: float) -> None:
+    def __init__(
+        self, problem: Problem, passes: Passes, tell: Any, tol: float, threads: int
+    ) -> None:
         self.problem, self.passes, self.tell, self.tol = problem, passes, tell, tol
+        self.threads = threads
         self.terms = _core.RowTerms(problem.loss.core(), problem.y, problem.C, passes.team)
         self.free = problem.intercept == "free"
         self.penalty = 1.0 if problem.intercept == "regularized" else 0.0
         self.has_intercept = problem.intercept is not None
         self.w, self.b = np.zeros(passes.n_features), 0.0
+        self.drift = 0.0  # of the scores, which each step adds to: see Norms
         self.start: Floats | None = None
         self.warm = self.converged = self.told = self.agreed = False
         self.round = 0
         # the best of each side so far: zero weights, and the zero of the dual
         f = np.zeros(problem.n_rows)
-        self.best = (self.w, 0.0, f)
-        self.beta = np.zeros(problem.n_rows)
+        self.best = (self.w, 0.0, f, 0.0)
+        self.beta, self.combined = np.zeros(problem.n_rows), 0.0  # and the length of X'beta
         self.primal, self.dual = self.terms.value(f, 0.0), self.terms.conjugate(self.beta)
+        self.zero = self.primal
         self.gap = relative(self.primal + self.dual, self.primal, self.dual)
 
     def begin(self, w: Floats, b: float, beta: Floats | None) -> None:
@@ -89,6 +95,8 @@ class NewtonRun:
         """Newton's steps until the gap is certified or a budget used up."""
         problem, terms = self.problem, self.terms
         f = (yield Scores(self.w)) if self.warm else np.zeros(problem.n_rows)
+        terms_of_score = self.passes.n_features + 8.0
+        self.drift = terms_of_score * float(np.linalg.norm(self.w))
         if self.start is not None:  # perhaps it is good enough already
             beta = terms.feasible(self.start, self.free)
             self._look(f, beta, (yield Combination(beta)), self._primal(f + self.b))
@@ -140,6 +148,8 @@ class NewtonRun:
             t = terms.line_search(centre, width, at, along, start, square)
             fall = -(float(gradient @ dw) + gradient_b * db)
             self.w, self.b, f = self.w + t * dw, self.b + t * db, f + t * df
+            self.drift += terms_of_score * t * float(np.linalg.norm(dw))
+            self.drift += 4.0 * float(np.linalg.norm(self.w))
             self.round += 1
             settled = t >= 0.5 or fall <= 1e-15 * abs(primal)
             damping = min(1e3, max(1e-16, damping * (0.1 if t >= 0.9 else 4.0 if t < 0.2 else 1.0)))
@@ -193,14 +203,15 @@ class NewtonRun:
             rows = self.terms.gap(beta, f, self.b) if rows is None else rows
             gap = rows + 0.5 * float(apart @ apart) + 0.5 * self.penalty * (self.b - total) ** 2
         if primal <= self.primal:
-            self.primal, self.best = primal, (self.w, self.b, f)
+            self.primal, self.best = primal, (self.w, self.b, f, self.drift)
         if dual <= self.dual:
-            self.dual, self.beta = dual, beta
+            self.dual, self.beta, self.combined = dual, beta, float(np.linalg.norm(v))
         self.gap = relative(self.primal + self.dual, self.primal, self.dual)
         found = relative(gap, primal, dual)
         if found <= max(self.gap, self.tol):  # one point, without cancellation
             self.gap, self.primal, self.dual = found, primal, dual
-            self.best, self.beta = (self.w, self.b, f), beta
+            self.best, self.beta = (self.w, self.b, f, self.drift), beta
+            self.combined = float(np.linalg.norm(v))
 
     def _agree(self, beta: Floats, w: Floats) -> Asking:
         """Take w = X'beta itself as the model if it is good enough.
@@ -221,7 +232,7 @@ class NewtonRun:
         if found > self.tol:
             return
         self.dual, self.primal, self.gap = dual, gap - dual, found
-        self.best, self.beta = (w, b, f), beta
+        self.best, self.beta = (w, b, f, math.inf), beta
         self.agreed = True
 
     def _try_forecast(self, f: Floats, forecast: Floats) -> Asking:
@@ -257,8 +268,8 @@ class NewtonRun:
 
     def solution(self, interrupted: bool) -> Solution:
         """The best weights, the best dual point, and the gap between them."""
-        w, b, f = self.best
-        return Solution(
+        w, b, f, drift = self.best
+        solution = Solution(
             beta=self.beta,
             intercept=float(b),
             scores=f,
@@ -272,6 +283,13 @@ class NewtonRun:
             interrupted=interrupted,
             weights=w,
         )
+        if not self.converged or self.tol < _DIGITS or self.passes.longest == 0.0:
+            return solution  # to be looked at more closely
+        norms = Norms(self.passes.longest, drift, self.combined, self.zero)
+        found = by_norms(self.problem, solution, norms, self.threads)
+        if found.gap > self.tol or is_noticeable(found):
+            return solution
+        return with_certificate(solution, found, self.tol)
 
     # --- the step --------------------------------------------------------------------------
 
