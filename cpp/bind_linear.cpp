@@ -152,11 +152,12 @@ struct PyRowTerms {
         return told;
     }
     nb::tuple absorb(const Doubles& beta, const Doubles& f, const Doubles& error, double b, double change) {
-        check(beta.size()), check(f.size()), check(error.size());
+        const bool same = error.size() == 1;  // for all rows
+        check(beta.size()), check(f.size()), check(same ? beta.size() : error.size());
         std::pair<std::int64_t, double> found;
         {
             nb::gil_scoped_release free;
-            found = terms.absorb(beta.data(), f.data(), error.data(), b, change);
+            found = terms.absorb(beta.data(), f.data(), error.data(), same ? 0 : 1, b, change);
         }
         return nb::make_tuple(found.first, found.second);
     }

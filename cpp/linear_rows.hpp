@@ -59,10 +59,12 @@ class LinearRows {
         const bool measure = longest_ < 0;
         std::vector<double> largest(team_->part_count(count_, stretch_), 0.0);
         team_->parts(count_, stretch_, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
+            double square = 0;
             for (std::int64_t i = from; i < to; ++i) {
                 for (std::int64_t c = 0; c < w.count; ++c) out[c][i] = dot(i, w[c]);
-                if (measure) largest[part] = std::max(largest[part], operations_.square(rows_, row(i)));
+                if (measure) square = std::max(square, operations_.square(rows_, row(i)));
             }
+            largest[part] = std::max(largest[part], square);
         });
         if (measure) longest_ = std::sqrt(*std::max_element(largest.begin(), largest.end())) * (1 + (2 + double(features())) * kUnit);
     }
@@ -95,10 +97,11 @@ class LinearRows {
         std::vector<double> plain(compensated ? 0 : parts * d, 0.0), sizes(parts, 0.0);
         team_->parts(count_, stretch_, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
             CompensatedSum* to_v = compensated ? sums.data() + part * d : nullptr;
+            double size = 0;  // the threads' own, not next to each other in memory
             for (std::int64_t i = from; i < to; ++i) {
                 const double factor = b[i], terms = 2 + double(rows_.sparse ? rows_.starts[row(i) + 1] - rows_.starts[row(i)] : d);
                 const double norm = std::sqrt(operations_.square(rows_, row(i))) * (1 + terms * kUnit);
-                sizes[part] += std::fabs(factor) * norm;
+                size += std::fabs(factor) * norm;
                 if (compensated) {
                     CompensatedSum score;
                     rows_.each(row(i), [&](std::int64_t k, double x) {
@@ -113,6 +116,7 @@ class LinearRows {
                     if (factor != 0) add(i, factor, plain.data() + part * d);
                 }
             }
+            sizes[part] += size;
         });
         double size = 0;
         for (std::int64_t part = 0; part < parts; ++part) {

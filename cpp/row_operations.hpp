@@ -14,16 +14,18 @@ MARGRAVE_INLINE Vec<double> load_wide(const float* p) {
 template <class U>
 struct DenseRow {
     static constexpr int W = Simd<double>::width;
-    static double dot(const Rows& rows, std::int64_t row, const double* w) {
-        const U* x = static_cast<const U*>(rows.values) + row * rows.row_stride;
-        const std::int64_t d = rows.features;
+    static double dot(const Rows& rows, std::int64_t row, const double* w) { return product(at(rows, row), w, rows.features); }
+    static double square(const Rows& rows, std::int64_t row) { return product(at(rows, row), at(rows, row), rows.features); }
+    static const U* at(const Rows& rows, std::int64_t row) { return static_cast<const U*>(rows.values) + row * rows.row_stride; }
+    template <class V>
+    MARGRAVE_INLINE static double product(const U* x, const V* w, std::int64_t d) {
         Vec<double> sum[4] = {};
         std::int64_t k = 0;
         for (; k + 4 * W <= d; k += 4 * W)
-            for (int v = 0; v < 4; ++v) sum[v] += load_wide(x + k + v * W) * load(w + k + v * W);
-        for (; k + W <= d; k += W) sum[0] += load_wide(x + k) * load(w + k);
+            for (int v = 0; v < 4; ++v) sum[v] += load_wide(x + k + v * W) * load_wide(w + k + v * W);
+        for (; k + W <= d; k += W) sum[0] += load_wide(x + k) * load_wide(w + k);
         double last[2] = {0, 0};
-        for (; k < d; ++k) last[k % 2] += double(x[k]) * w[k];
+        for (; k < d; ++k) last[k % 2] += double(x[k]) * double(w[k]);
         const Vec<double> all = (sum[0] + sum[1]) + (sum[2] + sum[3]);
         double total = last[0] + last[1];
         for (int j = 0; j < W; ++j) total += all[j];
@@ -35,19 +37,6 @@ struct DenseRow {
         std::int64_t k = 0;
         for (; k + W <= d; k += W) store(w + k, load(w + k) + load_wide(x + k) * factor);
         for (; k < d; ++k) w[k] += factor * double(x[k]);
-    }
-    static double square(const Rows& rows, std::int64_t row) {
-        const U* x = static_cast<const U*>(rows.values) + row * rows.row_stride;
-        const std::int64_t d = rows.features;
-        Vec<double> sum[2] = {};
-        double total = 0;
-        std::int64_t k = 0;
-        for (; k + 2 * W <= d; k += 2 * W)
-            for (int v = 0; v < 2; ++v) sum[v] += load_wide(x + k + v * W) * load_wide(x + k + v * W);
-        for (; k < d; ++k) total += double(x[k]) * double(x[k]);
-        const Vec<double> all = sum[0] + sum[1];
-        for (int j = 0; j < W; ++j) total += all[j];
-        return total;
     }
 };
 

@@ -92,7 +92,10 @@ class RowTerms {
     std::pair<double, double> total(const double* beta) const {
         std::vector<std::pair<CompensatedSum, double>> parts(team_->part_count(n_, kStretch));
         team_->parts(n_, kStretch, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
-            for (std::int64_t i = from; i < to; ++i) parts[part].first.add(beta[i]), parts[part].second += std::fabs(beta[i]);
+            CompensatedSum sum;
+            double size = 0;
+            for (std::int64_t i = from; i < to; ++i) sum.add(beta[i]), size += std::fabs(beta[i]);
+            parts[part].first.add(sum.high), parts[part].first.low += sum.low, parts[part].second += size;
         });
         CompensatedSum all;
         double size = 0;
@@ -125,7 +128,7 @@ class RowTerms {
         std::vector<Audit> parts(team_->part_count(n_, kStretch));
         visit([&](const auto& loss) {
             team_->parts(n_, kStretch, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
-                Audit& found = parts[part];
+                Audit found;
                 for (std::int64_t i = from; i < to; ++i) {
                     const double y = y_[i], C = C_[i], at = f[i] + b, h = loss.h(y, C, beta[i]), product = beta[i] * f[i];
                     const double gap = loss.gap(y, C, beta[i], at);
@@ -135,6 +138,7 @@ class RowTerms {
                     found.size += std::fabs(product) + std::fabs(h) + std::fabs(y * beta[i]);
                     found.sum.add(beta[i]), found.sum_size += std::fabs(beta[i]);
                 }
+                parts[part].add(found);
             });
         });
         Audit all;
@@ -144,14 +148,15 @@ class RowTerms {
 
     // A row whose variable takes up a `change` of the sum of beta at little cost in its gap term, and that cost; -1 and infinity
     // where no box has room for it. Some thousand rows are asked, all of them only if none of those has room.
-    std::pair<std::int64_t, double> absorb(const double* beta, const double* f, const double* error, double b, double change) const {
+    std::pair<std::int64_t, double> absorb(const double* beta, const double* f, const double* error, std::int64_t stride, double b, double change) const {
         std::pair<double, std::int64_t> best{kInfinity, -1};
         visit([&](const auto& loss) {
             for (std::int64_t step : {std::max<std::int64_t>(1, n_ / 4096), std::int64_t(1)}) {
                 for (std::int64_t i = 0; i < n_; i += step) {
                     const double moved = beta[i] + change;
                     if (!(change >= loss.lo(y_[i], C_[i]) - beta[i] && change <= loss.hi(y_[i], C_[i]) - beta[i])) continue;
-                    const double cost = worst(loss, i, moved, f[i], error[i], b) - worst(loss, i, beta[i], f[i], error[i], b);
+                    const double e = error[i * stride];
+                    const double cost = worst(loss, i, moved, f[i], e, b) - worst(loss, i, beta[i], f[i], e, b);
                     best = std::min(best, {cost, i});
                 }
                 if (best.second >= 0) return;

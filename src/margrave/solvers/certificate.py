@@ -41,7 +41,7 @@ from margrave.solvers.columns import Columns
 UNIT = 2.0**-53  # largest relative error of one operation
 _NOTICEABLE = 1e-3  # share of the bound from which on rounding is worth a closer look
 _CAREFUL = 1 << 28  # products that may be summed with compensation: about a second
-_CHEAP = 1 << 22  # of those: next to nothing
+_CHEAP = 1 << 17  # of those: next to nothing
 _PARALLEL = 50_000  # rows from which on a second thread pays
 _FAR = 1e3  # mean of the rows, in units of their spread, above which they are centred
 _SAMPLE = 1000  # rows from which mean and spread are estimated
@@ -207,8 +207,17 @@ def _look(look: Callable[[bool], Certificate], products: int, tol: float) -> Cer
         found = look(False)
     except OverflowError:
         return Certificate(math.inf, -math.inf, math.inf, math.inf)
-    close = is_noticeable(found) and (found.gap > tol or products <= _CHEAP)
-    return look(True) if close else found
+    return look(True) if _calls_for_more(found, products, tol) else found
+
+
+def _is_noticeable(found: Certificate) -> bool:
+    """Whether rounding has so large a part in a bound that a closer look may help."""
+    return not found.rounding < _NOTICEABLE * found.gap
+
+
+def _calls_for_more(found: Certificate, products: int, tol: float) -> bool:
+    """Whether a closer look may help, and is cheap or needed."""
+    return _is_noticeable(found) and (found.gap > tol or products <= _CHEAP)
 
 
 def _narrow(problem: P, solution: Solution) -> tuple[P, Solution]:
@@ -233,15 +242,14 @@ class Norms:
 
 
 @_interruptible()
-def by_norms(problem: Problem, solution: Solution, norms: Norms, threads: int) -> Certificate:
-    """Bound the gap by the primal and dual value that a solver has kept, without another pass."""
-    found: Certificate = _Single(problem, threads).by_norms(solution, norms)
-    return found
-
-
-def is_noticeable(found: Certificate) -> bool:
-    """Whether rounding has so large a part in a bound that a closer look may help."""
-    return not found.rounding < _NOTICEABLE * found.gap
+def certified_by_norms(
+    problem: Problem, solution: Solution, norms: Norms, threads: int, tol: float
+) -> Solution:
+    """Bound the gap by the values that a solver has kept, if that will do without another pass."""
+    found = _Single(problem, threads).by_norms(solution, norms)
+    if found.gap > tol or _calls_for_more(found, _products(problem, solution), tol):
+        return solution
+    return with_certificate(solution, found, tol)
 
 
 class Errors:
@@ -391,8 +399,7 @@ class _Single:
         if problem.intercept == "regularized":
             of_dual += UNIT * n * size * (abs(total) + UNIT * n * size)
         upper = P + D + of_primal + of_dual
-        errors = np.full(n, score)
-        row, cost, change = self._absorb(solution, solution.scores, errors, total)
+        row, cost, change = self._absorb(solution, solution.scores, np.array([score]), total)
         if change != 0.0:
             change = abs(change) if row >= 0 else math.inf
             far = longest * (length + combined + 0.5 * change * longest)
@@ -643,7 +650,7 @@ def _polished(
     side. With a large C that is expensive; weights that are longer by as much bring all of them to
     the right side.
     """
-    if isinstance(problem, JointProblem) or not is_noticeable(found):
+    if isinstance(problem, JointProblem) or not _is_noticeable(found):
         return solution, found
     at = _Single(problem, settings.threads)
     assert solution.weights is not None

@@ -127,8 +127,10 @@ def _newton(
             settings.threads // workers,
             [tell_of(i) for i in numbers],
         )
-        found = group.solve(None if starts is None else [starts[i] for i in numbers])
-        solutions.update(zip(numbers, found, strict=True))
+        runs = group.run(None if starts is None else [starts[i] for i in numbers])
+        interrupted = settings.progress.stop_reason == "interrupted"
+        for number, newton in zip(numbers, runs, strict=True):
+            solutions[number] = newton.certified(newton.solution(interrupted), group.threads)
 
     side_by_side(run, list(groups.values()), workers, settings.progress)
     return [solutions[number] for number in range(len(problems))]
@@ -150,11 +152,11 @@ class _Group:
         self.data = problems[0].data
         self.passes = Passes(self.data, problems[0].block_list, self.team, self._seconds_left)
 
-    def solve(self, starts: list[Floats] | None) -> list[Solution]:
-        """Solve them all, side by side."""
+    def run(self, starts: list[Floats] | None) -> list[NewtonRun]:
+        """Run Newton's method for all of them, side by side."""
         progress, tol = self.settings.progress, self.settings.tol
         runs = [
-            NewtonRun(problem, self.passes, tell, tol, self.threads)
+            NewtonRun(problem, self.passes, tell, tol)
             for problem, tell in zip(self.problems, self.tells, strict=True)
         ]
         try:
@@ -167,8 +169,7 @@ class _Group:
                 progress.interrupt()
             for run in runs:
                 run.tell_last()
-        interrupted = progress.stop_reason == "interrupted"
-        return [run.solution(interrupted) for run in runs]
+        return runs
 
     def _first_points(
         self, starts: list[Floats] | None
@@ -210,11 +211,10 @@ class _Group:
         if sampled:
             settings = replace(self.settings, tol=max(self.settings.tol, _SAMPLE_TOL))
             tells: list[Callable[..., bool]] = [self._silent] * len(sampled)
-            for number, solution in zip(
-                numbers, _Group(sampled, settings, self.threads, tells).solve(None), strict=True
-            ):
-                assert solution.weights is not None
-                points[number] = (solution.weights, float(solution.intercept))
+            runs = _Group(sampled, settings, self.threads, tells).run(None)
+            for number, newton in zip(numbers, runs, strict=True):
+                w, b, *_ = newton.best
+                points[number] = (w, float(b))
         return points
 
     def _silent(self, **record: Any) -> bool:

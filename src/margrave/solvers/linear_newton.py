@@ -43,7 +43,7 @@ from margrave.blocks.passes import (
     weighted_products,
 )
 from margrave.problem import Floats, Problem, Solution
-from margrave.solvers.certificate import Norms, by_norms, is_noticeable, with_certificate
+from margrave.solvers.certificate import Norms, certified_by_norms
 
 DIRECT = 2000  # features up to which the system is solved by Cholesky
 _ROWS = 3000  # rows between their bounds up to which a system in rows is solved beyond that
@@ -63,11 +63,8 @@ _PATIENCE = 100  # rounds without a better gap
 class NewtonRun:
     """The way of one problem; `steps` asks for passes over the rows."""
 
-    def __init__(
-        self, problem: Problem, passes: Passes, tell: Any, tol: float, threads: int
-    ) -> None:
+    def __init__(self, problem: Problem, passes: Passes, tell: Any, tol: float) -> None:
         self.problem, self.passes, self.tell, self.tol = problem, passes, tell, tol
-        self.threads = threads
         self.terms = _core.RowTerms(problem.loss.core(), problem.y, problem.C, passes.team)
         self.free = problem.intercept == "free"
         self.penalty = 1.0 if problem.intercept == "regularized" else 0.0
@@ -268,8 +265,8 @@ class NewtonRun:
 
     def solution(self, interrupted: bool) -> Solution:
         """The best weights, the best dual point, and the gap between them."""
-        w, b, f, drift = self.best
-        solution = Solution(
+        w, b, f, _ = self.best
+        return Solution(
             beta=self.beta,
             intercept=float(b),
             scores=f,
@@ -283,13 +280,13 @@ class NewtonRun:
             interrupted=interrupted,
             weights=w,
         )
+
+    def certified(self, solution: Solution, threads: int) -> Solution:
+        """The solution with its certificate, if that needs no pass over the rows."""
         if not self.converged or self.tol < _DIGITS or self.passes.longest == 0.0:
-            return solution  # to be looked at more closely
-        norms = Norms(self.passes.longest, drift, self.combined, self.zero)
-        found = by_norms(self.problem, solution, norms, self.threads)
-        if found.gap > self.tol or is_noticeable(found):
             return solution
-        return with_certificate(solution, found, self.tol)
+        norms = Norms(self.passes.longest, self.best[3], self.combined, self.zero)
+        return certified_by_norms(self.problem, solution, norms, threads, self.tol)
 
     # --- the step --------------------------------------------------------------------------
 
