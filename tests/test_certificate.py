@@ -132,6 +132,25 @@ def test_long_rows(estimator, loss, intercept, scale):
         assert_honest(quietly(model, X, y), X, y)
 
 
+@pytest.mark.parametrize(("estimator", "loss"), LINEAR, ids=lambda v: getattr(v, "__name__", v))
+@pytest.mark.parametrize("intercept", cases.INTERCEPTS)
+@pytest.mark.parametrize("scale", [0.1, 1.0, 1e3])
+def test_newton_bounds_its_own_gap(estimator, loss, intercept, scale, monkeypatch):
+    """By norms, without another pass over the rows, where these are many."""
+    monkeypatch.setattr("margrave.solvers.certificate._CHEAP", 0)
+    monkeypatch.delattr("margrave.solvers.certificate._Single.by_weights")
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(80, 3)) * scale
+    y = X @ [1, 2, 3] / scale + 0.5 * rng.normal(size=80)
+    y = y if estimator is SVR else y > 0
+    weight = rng.uniform(0.1, 2.0, size=80)
+    for tol in (1e-2, 1e-5):
+        model = estimator(kernel="linear", loss=loss, intercept=intercept, tol=tol, solver="newton")
+        model.fit(X, y, weight)
+        (true,) = exact_gaps(model, X, y, weight)
+        assert model.converged_ and true.gap <= model.gap_ <= true.gap + 0.1 * tol
+
+
 # --- features with a large mean -------------------------------------------------------------
 
 
@@ -181,6 +200,28 @@ def test_cubic_kernel_below_zero(seed, intercept):
         **{"tol": 1e-6, "n": 5, "apart": 3.0, "C": 1e6, "gamma": 10.0, "coef0": -1.0},
     )
     assert_honest(recipe.fit(), *recipe.data())
+
+
+HEAVY_TUBES = [
+    Recipe(678, "NuSVR", None, "precomputed", tol=1e-8, n=3, heavy=1e6),
+    Recipe(
+        *(428, "NuSVR", None, "precomputed"),
+        **{"tol": 1e-8, "n": 4, "d": 2, "heavy": 1e12, "C": 0.01, "target_scale": 1219.73063055571},
+    ),
+    Recipe(757, "NuSVR", None, "precomputed", tol=1e-10, n=2, d=1, heavy=1e10),
+    Recipe(1016, "NuSVR", None, "sigmoid", n=2, d=5, heavy=9.2e13, gamma=3.741184168519475e-05),
+]
+
+
+@pytest.mark.parametrize("recipe", HEAVY_TUBES, ids=lambda recipe: str(recipe.seed))
+def test_copies_of_a_row_that_cancel(recipe):
+    """Both variables of a heavy row are many times larger than their difference, the model's."""
+    assert not judge(recipe)[0]
+
+
+def test_a_kernel_that_is_indefinite_by_little():
+    recipe = Recipe(745, "KernelLogisticRegression", None, "sigmoid", n=2)
+    assert not judge(recipe)[0]
 
 
 def test_scores_beyond_double_precision_are_no_secret():

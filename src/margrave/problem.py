@@ -139,6 +139,21 @@ class Data:
         X = self.X[np.ix_(rows, rows)] if self.kernel.is_precomputed else self.X[rows]
         return Data(X, self.kernel, np.searchsorted(rows, self.starts).astype(np.int64))
 
+    def is_definite(self, beta: Floats, scores: Floats, scale: float, noise: float = 1e-9) -> bool:
+        """Whether beta'K beta >= 0 but for `noise` times the `scale` and what rounding explains.
+
+        If not, the kernel is not positive semidefinite on these rows.
+        """
+        with np.errstate(invalid="ignore", over="ignore"):  # a descent without end
+            product = float((beta * scores).sum())
+        if product >= -noise * scale:
+            return True
+        if not np.isfinite(product):
+            return False
+        sizes = np.abs(beta).sum(axis=0)
+        rounding = 2.0**-50 * float(np.sum(sizes * sizes)) * abs(self.mean_diagonal())
+        return product >= -noise * scale - rounding
+
     def mean_diagonal(self) -> float:
         """Mean of k(x, x) over some rows."""
         some = np.linspace(0, self.n_rows - 1, min(self.n_rows, 50)).astype(np.int64)

@@ -172,9 +172,8 @@ def local_of(problem: Problem | JointProblem, core: Any, figures: dict[str, Any]
         intercept = beta.sum(axis=0)
         scores = scores - intercept
     objective, dual = float(figures["objective"]), float(figures["dual"])
-    least = -1e-4 * max(abs(objective), abs(dual), problem.least_scale)
-    with np.errstate(invalid="ignore"):  # a descent without end: infinite times zero
-        definite = float((beta * scores).sum()) >= least  # else the kernel is not
+    scale = max(abs(objective), abs(dual), problem.least_scale)
+    definite = problem.data.is_definite(beta, scores, scale, noise=1e-4)  # of single precision
     return Local(beta, scores, intercept, objective, dual, core.work[2], definite)
 
 

@@ -507,5 +507,5 @@ def relative_gap(
     point = Solution(beta, b, scores, *figures, weights=weights)
     found = certificate(problem, point, threads)
     scale = max(abs(found.objective), abs(found.dual), problem.least_scale)
-    definite = weights is not None or float((beta * scores).sum()) >= -1e-9 * scale
+    definite = weights is not None or problem.data.is_definite(beta, scores, scale)
     return found.gap if definite else float("inf")

@@ -28,6 +28,10 @@ from margrave.rows import RemoteRows, RowBlocks
 from margrave.solvers import Solution
 from margrave.solvers.certificate import Certificate, certify_tube, with_certificate
 
+# sum of |beta| over two copies of each row, in units of that of their differences, above which
+# scores have to be computed anew
+_CANCELLED = 1.01
+
 
 @documented
 class NuSVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
@@ -197,7 +201,7 @@ class NuSVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
         data = Data(take(X, rows, self._kernel.is_precomputed), self._kernel, whole_of(rows))
         found = self._judged(data, y[rows], self.C * weight[rows], model, 0.0)
         scale = max(abs(found.objective), abs(found.dual))
-        definite = weights is not None or float(model.beta @ f) >= -1e-9 * scale
+        definite = weights is not None or data.is_definite(model.beta, f, scale)
         return found.gap if definite else float("inf")
 
     def _judged(
@@ -233,14 +237,33 @@ class NuSVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
         assert shift is not None
         beta, caps = solution.beta[:n] + solution.beta[n:], problem.C[:n]
         scores = np.ascontiguousarray(solution.scores[:n])
-        if solution.precision == "float32" and solution.certificate == "full":
-            # the width of the tube depends on rows that the solver need not know in double
+        # both copies of a row may have a large variable
+        cancel = float(np.abs(solution.beta).sum()) > _CANCELLED * float(np.abs(beta).sum())
+        if solution.certificate == "full" and (solution.precision == "float32" or cancel):
+            # the width of the tube depends on rows that the solver need not know so well
             scores = _sums(problem.data, beta, thread_count(self.n_jobs))
         tube = _Tube(-shift[:n], caps, problem.total)
         t = 1.0 if solution.converged else tube.best_multiple(scores, float(beta @ scores))
         if not np.isfinite(solution.gap):  # nothing is known of its scores
             t = 0.0
-        beta, scores = t * beta, t * scores
+        folded = self._folded(X, rows, problem, solution, tube, t * beta, t * scores)
+        if solution.converged and not folded.converged:  # the solver was mistaken
+            t = tube.best_multiple(scores, float(beta @ scores))
+            if t != 1.0:
+                folded = self._folded(X, rows, problem, solution, tube, t * beta, t * scores)
+        return folded
+
+    def _folded(
+        self,
+        X: Any,
+        rows: Rows,
+        problem: Problem,
+        solution: Solution,
+        tube: _Tube,
+        beta: Floats,
+        scores: Floats,
+    ) -> Solution:
+        """Store the model of these variables, one per row, with the best tube around its scores."""
         b, self.epsilon_ = tube.around(scores)
         weights = None
         if self._kernel.name == "linear":
@@ -252,7 +275,7 @@ class NuSVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
         if not folded.definite or (folded.certificate == "estimate" and weights is None):
             return folded
         data = Data(take(X, rows, self._kernel.is_precomputed), self._kernel, whole_of(rows))
-        found = self._judged(data, tube.y, caps, folded, self.tol)
+        found = self._judged(data, tube.y, tube.C, folded, self.tol)
         return with_certificate(folded, found, self.tol)
 
     def _beta_on(self, rows: Rows) -> Floats:

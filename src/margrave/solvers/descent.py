@@ -295,10 +295,10 @@ class _Descent:
         if self.problem.intercept == "regularized":  # the core's scores hold it already
             intercept = beta.sum(axis=0)
             scores = scores - intercept
-        noise = max(0.1 * self.settings.tol, 1e-9 if precision == "float64" else 1e-4)
+        in_double = self.certified or precision == "float64"
+        noise = 1e-9 if in_double else max(1e-4, 0.1 * self.settings.tol)
         scale = max(abs(figures["objective"]), abs(figures["dual"]), self.problem.least_scale)
-        with np.errstate(invalid="ignore"):  # a descent without end: infinite times zero
-            definite = float((beta * scores).sum()) >= -noise * scale  # else the kernel is not
+        definite = self.problem.data.is_definite(beta, scores, scale, noise)
         return Solution(
             beta=beta,
             intercept=intercept,
