@@ -219,6 +219,16 @@ def test_copies_of_a_row_that_cancel(recipe):
     assert not judge(recipe)[0]
 
 
+def test_combination_of_long_rows_that_cancel():
+    """X'beta is little more than the part of its sum that rounding would take away."""
+    recipe = Recipe(
+        *(37905, "KernelLogisticRegression", None, "linear", None, "ovr", "newton"),
+        **{"tol": 1e-5, "n": 60, "apart": 0.3, "duplicates": True, "C": 5.422677979173997},
+        **{"scale": 4279666373.799083, "spread": 247115.07392743987, "offset": 2123866.55969014},
+    )
+    assert not judge(recipe)[0]
+
+
 def test_a_kernel_that_is_indefinite_by_little():
     recipe = Recipe(745, "KernelLogisticRegression", None, "sigmoid", n=2)
     assert not judge(recipe)[0]

@@ -358,7 +358,7 @@ class _Single:
         assert w is not None
         f, errors, v, low, size = audit(self.passes, w, solution.beta, compensated)
         n = problem.n_rows
-        length = float(np.linalg.norm(v))
+        length = float(np.linalg.norm(v + low))
         off = _off(length, size, n, compensated)
         apart = float(np.linalg.norm((w - v) - low))
         sums = self.terms.audit(solution.beta, f, errors, b, compensated)
