@@ -60,7 +60,7 @@ def certificate(
 
 def products_of(problem: Problem | JointProblem, solution: Solution) -> int:
     """How many products a closer look takes; those with weights are slower, and of two kinds."""
-    support = 8 if solution.weights is not None else int(np.count_nonzero(solution.beta))
+    support = 16 if solution.weights is not None else int(np.count_nonzero(solution.beta))
     return problem.n_rows * support * int(problem.data.X.shape[1])
 
 

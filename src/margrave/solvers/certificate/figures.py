@@ -12,7 +12,7 @@ from margrave.problem import Solution
 
 UNIT = 2.0**-53  # largest relative error of one operation
 NOTICEABLE = 1e-3  # share of the bound from which on rounding is worth a closer look
-_CHEAP = 1 << 20  # products that take next to no time, summed with compensation
+_CHEAP = 1 << 22  # products that take next to no time, summed with compensation
 
 
 @dataclass(frozen=True)
