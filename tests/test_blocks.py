@@ -392,7 +392,7 @@ def test_rare_checkpoints_change_nothing(monkeypatch):
 
 
 def test_workers_that_never_stay(monkeypatch):
-    monkeypatch.setattr(cluster, "_MOST_LOSSES", 3)
+    monkeypatch.setattr(cluster, "MOST_LOSSES", 3)
     with pytest.raises(RuntimeError, match=r"lost 4 times.*worker 1: gone"):
         run(moons(), BlockMinimization(blocks=2), engine=Fragile(*range(1000)))
 
