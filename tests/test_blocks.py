@@ -10,7 +10,9 @@ import pytest
 from margrave import SVC, OneClassSVM
 from margrave.engines import Serial, ShardLost
 from margrave.progress import Progress
-from margrave.solvers import BlockMinimization, Settings, cluster, distributed
+from margrave.solvers import BlockMinimization, Settings
+from margrave.solvers.distributed import cluster
+from margrave.solvers.distributed import working_set as distributed
 from margrave.solvers.distributed.block_minimization import best_step
 from margrave.solvers.distributed.checkpoint import Checkpoint
 from tests import build, cases, golden
