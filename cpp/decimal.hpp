@@ -1,4 +1,5 @@
-// Decimal numbers in text: read with correct rounding, written as the shortest text that reads back as the same number.
+// Decimal numbers in text: read with correct rounding, written as the shortest text that reads back
+// as the same number.
 #pragma once
 #include <charconv>
 #include <cmath>
@@ -15,11 +16,13 @@ namespace margrave {
 
 inline bool is_digit(char c) { return static_cast<unsigned char>(c - '0') < 10; }
 
-// Reads [+-] digits [. digits] [e [+-] digits] from p on and returns one past it; p itself if no number is there. The text has to
-// end with a character that belongs to no number. What is too large for a double comes out as infinity.
+// Reads [+-] digits [. digits] [e [+-] digits] from p on and returns one past it; p itself if no
+// number is there. The text has to end with a character that belongs to no number. What is too
+// large for a double comes out as infinity.
 inline const char* read_decimal(const char* p, double& value) {
-    static constexpr double powers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
-                                        1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+    static constexpr double powers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
+                                        1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
+                                        1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
     const char* const begin = p;
     const bool negative = *p == '-';
     if (negative || *p == '+') ++p;
@@ -46,11 +49,14 @@ inline const char* read_decimal(const char* p, double& value) {
             p = q;
         }
     }
-    // Whole numbers up to 2^53 and powers up to 10^22 are doubles: one operation on them rounds once.
+    // Whole numbers up to 2^53 and powers up to 10^22 are doubles: one operation on them rounds
+    // once.
     if (count <= 19 && mantissa <= (std::uint64_t(1) << 53) && exponent >= -22 && exponent <= 22) {
-        value = exponent < 0 ? double(mantissa) / powers[-exponent] : double(mantissa) * powers[exponent];
+        value = exponent < 0 ? double(mantissa) / powers[-exponent]
+                             : double(mantissa) * powers[exponent];
     } else {
-#ifdef __APPLE__  // whose library has no from_chars for doubles; without a locale strtod_l reads as C does
+#ifdef __APPLE__  // whose library has no from_chars for doubles; without a locale strtod_l reads as
+                  // C does
         value = strtod_l(digits, nullptr, nullptr);
 #else
         if (std::from_chars(digits, p, value).ec == std::errc::result_out_of_range) {

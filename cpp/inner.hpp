@@ -1,12 +1,14 @@
 // The inner solver: the dual problem on a working set whose kernel block is at hand.
 //
-//     min over beta   1/2 beta'K beta + sum h_i(beta_i)     other variables fixed, their part held in the scores
+//     min over beta   1/2 beta'K beta + sum h_i(beta_i)     other variables fixed, their part held
+//     in the scores
 //
-// With up_i = -f_i - h_i'(beta_i from the right) and low_i = -f_i - h_i'(beta_i from the left), a step that raises beta_i
-// gains at the rate up_i and one that lowers it at the rate -low_i. `descend` takes the single step of largest decrease;
-// `swap` keeps the sum of beta: it raises i = argmax up and lowers the j of largest second-order decrease. Where rows have two
-// sides, i and j are on the side of larger max up - min low. The kernel rows of the changed variables update all scores, and
-// the same pass finds the next candidate.
+// With up_i = -f_i - h_i'(beta_i from the right) and low_i = -f_i - h_i'(beta_i from the left), a
+// step that raises beta_i gains at the rate up_i and one that lowers it at the rate -low_i.
+// `descend` takes the single step of largest decrease; `swap` keeps the sum of beta: it raises i =
+// argmax up and lowers the j of largest second-order decrease. Where rows have two sides, i and j
+// are on the side of larger max up - min low. The kernel rows of the changed variables update all
+// scores, and the same pass finds the next candidate.
 #pragma once
 #include <initializer_list>
 
@@ -29,7 +31,8 @@ struct Largest {
         best = value[0];
         typename Simd<T>::Int at = where[0];
         for (int j = 1; j < Simd<T>::width; ++j)
-            if (value[j] > best || (value[j] == best && where[j] < at)) best = value[j], at = where[j];
+            if (value[j] > best || (value[j] == best && where[j] < at))
+                best = value[j], at = where[j];
         return int(at);
     }
 };
@@ -41,8 +44,8 @@ MARGRAVE_INLINE IVec<T> iota() {
     return v;
 }
 
-// Least curvature of a swap, as a share of both rows' kernel values with themselves: equal rows have none. Where these are zero
-// too, it is the least number with a reciprocal.
+// Least curvature of a swap, as a share of both rows' kernel values with themselves: equal rows
+// have none. Where these are zero too, it is the least number with a reciprocal.
 constexpr double kFlat = 1e-12;
 template <class T>
 constexpr T kTiny = sizeof(T) == 4 ? T(1e-30) : T(1e-290);
@@ -55,16 +58,21 @@ struct InnerSolver {
     T *minus_f, *right, *left, *curvature, *room_up, *room_down, *side;
     int padded;
 
-    InnerSolver(Inner<T>& inner, const L& l) : p(inner), loss(l), padded((inner.size + W - 1) / W * W) {
+    InnerSolver(Inner<T>& inner, const L& l)
+        : p(inner), loss(l), padded((inner.size + W - 1) / W * W) {
         T* array = p.scratch;
-        for (T** a : {&minus_f, &right, &left, &curvature, &room_up, &room_down, &side}) *a = array, array += p.leading;
+        for (T** a : {&minus_f, &right, &left, &curvature, &room_up, &room_down, &side})
+            *a = array, array += p.leading;
         for (int i = 0; i < padded; ++i) {
             const bool real = i < p.size;
             minus_f[i] = real ? T(-p.scores[i]) : T(0);
-            curvature[i] = real ? T(p.diagonal[i] + loss.curvature(p.y[i], p.C[i], p.y[i] > 0)) : T(1);
+            curvature[i] =
+                real ? T(p.diagonal[i] + loss.curvature(p.y[i], p.C[i], p.y[i] > 0)) : T(1);
             side[i] = real && p.y[i] < 0;
-            if (real) moved(i);
-            else right[i] = T(kInfinity), left[i] = T(-kInfinity), room_up[i] = room_down[i] = 0;
+            if (real)
+                moved(i);
+            else
+                right[i] = T(kInfinity), left[i] = T(-kInfinity), room_up[i] = room_down[i] = 0;
         }
     }
 
@@ -93,7 +101,8 @@ struct InnerSolver {
                 store(minus_f + j, g);
                 const Vec<T> up = g - load(right + j), down = load(left + j) - g;
                 const auto upward = up >= down;
-                const Vec<T> rate = upward ? up : down, room = upward ? load(room_up + j) : load(room_down + j);
+                const Vec<T> rate = upward ? up : down,
+                             room = upward ? load(room_up + j) : load(room_down + j);
                 const Vec<T> k = load(curvature + j), full = rate / k;
                 const Vec<T> s = full < room ? full : room;
                 gain.see(rate > 0 ? s * (rate - k * s * T(0.5)) : Vec<T>{} - 1, at);
@@ -107,8 +116,11 @@ struct InnerSolver {
             p.beta[i] = one_step(loss, p.y[i], p.C[i], before, -double(minus_f[i]), p.diagonal[i]);
             change = p.beta[i] - before;
             changed = row(i);
-            if (change != 0) moved(i);
-            else right[i] = T(kInfinity), left[i] = T(-kInfinity);  // below its resolution: leave it alone
+            if (change != 0)
+                moved(i);
+            else
+                right[i] = T(kInfinity),
+                left[i] = T(-kInfinity);  // below its resolution: leave it alone
         }
     }
 
@@ -132,7 +144,8 @@ struct InnerSolver {
                     lowest[0] = low < lowest[0] ? low : lowest[0];
                 } else {
                     const auto other = load(side + j) > 0;
-                    const Vec<T> none = splat(T(kInfinity)), low_0 = other ? none : low, low_1 = other ? low : none;
+                    const Vec<T> none = splat(T(kInfinity)), low_0 = other ? none : low,
+                                 low_1 = other ? low : none;
                     highest[0].see(other ? -none : up, at);
                     highest[1].see(other ? up : -none, at);
                     lowest[0] = low_0 < lowest[0] ? low_0 : lowest[0];
@@ -145,7 +158,8 @@ struct InnerSolver {
                 T most, bottom = lowest[s][0];
                 const int where = highest[s].index(most);
                 for (int j = 1; j < W; ++j) bottom = lowest[s][j] < bottom ? lowest[s][j] : bottom;
-                if (s == 0 || most - bottom > violation) violation = most - bottom, top = most, i = where, on = s;
+                if (s == 0 || most - bottom > violation)
+                    violation = most - bottom, top = most, i = where, on = s;
             }
             if (steps >= p.max_steps || !(violation > p.tolerance)) return steps;
 
@@ -156,28 +170,37 @@ struct InnerSolver {
             for (int j = 0; j < padded; j += W, at += W) {
                 Vec<T> rate = top - (load(minus_f + j) - load(left + j));
                 if constexpr (sides == 2) rate = load(side + j) == same ? rate : Vec<T>{};
-                const Vec<T> sum = curvature[i] + load(curvature + j), eta = sum - 2 * load(k_i + j), least = sum * T(kFlat) + kTiny<T>;
+                const Vec<T> sum = curvature[i] + load(curvature + j),
+                             eta = sum - 2 * load(k_i + j), least = sum * T(kFlat) + kTiny<T>;
                 gain.see(rate > 0 ? rate * rate / (eta > least ? eta : least) : Vec<T>{} - 1, at);
             }
             T best;
             const int j = gain.index(best);
             if (!(best > 0)) return steps;
-            const double sum = p.diagonal[i] + p.diagonal[j], eta = std::max(sum - 2 * double(k_i[j]), kFlat * sum + double(kTiny<T>));
+            const double sum = p.diagonal[i] + p.diagonal[j],
+                         eta = std::max(sum - 2 * double(k_i[j]), kFlat * sum + double(kTiny<T>));
             const double slope = (double(minus_f[j]) - left[j]) - (double(minus_f[i]) - right[i]);
             const double room_i = p.hi[i] - p.beta[i], room_j = p.beta[j] - p.lo[j];
-            const Mover movers[] = {{p.y[i], p.C[i], p.beta[i], 1}, {p.y[j], p.C[j], p.beta[j], -1}};
+            const Mover movers[] = {{p.y[i], p.C[i], p.beta[i], 1},
+                                    {p.y[j], p.C[j], p.beta[j], -1}};
             change = line_minimum(loss, slope, eta, room_i < room_j ? room_i : room_j, movers);
-            if (!(change > 0) || (p.beta[i] + change == p.beta[i] && p.beta[j] - change == p.beta[j])) {
-                right[i] = T(kInfinity), left[j] = T(-kInfinity);  // below their resolution: leave them alone
+            if (!(change > 0) ||
+                (p.beta[i] + change == p.beta[i] && p.beta[j] - change == p.beta[j])) {
+                right[i] = T(kInfinity),
+                left[j] = T(-kInfinity);  // below their resolution: leave them alone
                 change = 0;
                 continue;
             }
             if constexpr (!L::quadratic) {
-                // The choice knows only the least curvature. Against the steep wall near a bound the step is next to nothing,
-                // and two such variables would pass it to and fro for ever: leave the steeper one alone.
+                // The choice knows only the least curvature. Against the steep wall near a bound
+                // the step is next to nothing, and two such variables would pass it back and forth for
+                // ever: leave the steeper one alone.
                 if (-change * slope < p.negligible) {
-                    if (loss.steepness(p.C[i], p.y[i] * p.beta[i]) > loss.steepness(p.C[j], p.y[j] * p.beta[j])) right[i] = T(kInfinity);
-                    else left[j] = T(-kInfinity);
+                    if (loss.steepness(p.C[i], p.y[i] * p.beta[i]) >
+                        loss.steepness(p.C[j], p.y[j] * p.beta[j]))
+                        right[i] = T(kInfinity);
+                    else
+                        left[j] = T(-kInfinity);
                     change = 0;
                     continue;
                 }

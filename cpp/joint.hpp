@@ -1,5 +1,5 @@
-// Several classes in one problem: row i has a score f_ic for each of k classes and a variable beta_ic = C_i ([c = y_i] - p_ic)
-// for each, where p_i is a point of the simplex:
+// Several classes in one problem: row i has a score f_ic for each of k classes and a variable
+// beta_ic = C_i ([c = y_i] - p_ic) for each, where p_i is a point of the simplex:
 //
 //     primal   1/2 sum_c |w_c|^2 + sum_i C_i loss(f_i + b, y_i)
 //     dual     1/2 sum_c beta_c'K beta_c + sum_i C_i h(p_i, y_i)
@@ -7,8 +7,9 @@
 // Crammer-Singer   loss = max_c ([c != y] + f_c) - f_y     h = p_y - 1
 // softmax          loss = log sum_c exp(f_c) - f_y         h = sum_c p_c log p_c
 //
-// The bias b is given and stays. A round takes the rows of largest gap, keeps half of the last ones, and takes exact steps for
-// one row after the other on their kernel block; then the scores of all rows follow.
+// The bias b is given and stays. A round takes the rows of largest gap, keeps half of the last
+// ones, and takes exact steps for one row after the other on their kernel block; then the scores of
+// all rows follow.
 #pragma once
 #include "moving_point.hpp"
 
@@ -63,7 +64,8 @@ struct Softmax {
         for (int c = 0; c < k; ++c) sum += p[c] > 0 ? p[c] * std::log(p[c]) : 0.0;
         return sum;
     }
-    // The Kullback-Leibler divergence from the softmax q of f: sum_c p_c log(p_c / q_c) + q_c - p_c, no term negative.
+    // The Kullback-Leibler divergence from the softmax q of f: sum_c p_c log(p_c / q_c) + q_c -
+    // p_c, no term negative.
     static double gap(const double* p, const double* f, int, int k) {
         const double all = log_sum(f, k);
         double sum = 0;
@@ -73,16 +75,17 @@ struct Softmax {
         }
         return sum;
     }
-    // Minimises curvature/2 |p - p0|^2 - sum_c p_c f_c + sum_c p_c log p_c over the simplex. Where the derivative is level,
-    // curvature p_c + log p_c = curvature p0_c + f_c - mu; each side rises in p_c, and sum_c p_c falls in mu.
+    // Minimises curvature/2 |p - p0|^2 - sum_c p_c f_c + sum_c p_c log p_c over the simplex. Where
+    // the derivative is level, curvature p_c + log p_c = curvature p0_c + f_c - mu; each side rises
+    // in p_c, and sum_c p_c falls in mu.
     static void step(double* p, const double* f, int, int k, double curvature, double* z) {
         double low = kInfinity, high = -kInfinity;
         for (int c = 0; c < k; ++c) {
             z[c] = curvature * p[c] + f[c];
             high = std::max(high, z[c]);
         }
-        low = high - curvature;          // the largest p_c would be at least one
-        high += std::log(double(k));     // all p_c would be at most 1/k
+        low = high - curvature;       // the largest p_c would be at least one
+        high += std::log(double(k));  // all p_c would be at most 1/k
         double mu = (low + high) / 2;
         for (int round = 0; round < 100; ++round) {
             double sum = 0, slope = 0;
@@ -108,10 +111,12 @@ struct Softmax {
         for (int c = 0; c < k; ++c) sum += std::exp(f[c] - most);
         return most + std::log(sum);
     }
-    // The x > 0 with a x + log x = t: Newton in log x, where a exp(u) + u - t is convex and rises at least as fast as u.
+    // The x > 0 with a x + log x = t: Newton in log x, where a exp(u) + u - t is convex and rises
+    // at least as fast as u.
     static double root(double a, double t) {
         double u = a > 0 && t > 1 ? std::log(t / a) : t;
-        if (a * std::exp(u) + u < t) u = std::min(t, u + 1);  // Newton from the right side of a convex function stays there
+        if (a * std::exp(u) + u < t)
+            u = std::min(t, u + 1);  // Newton from the right side of a convex function stays there
         for (int step = 0; step < 60; ++step) {
             const double e = a * std::exp(u), by = (e + u - t) / (e + 1);
             u -= by;
@@ -128,17 +133,26 @@ class JointPoint {
     double target = 1e-3;
     Watch watch;
 
-    JointPoint(KernelRows<T> kernel, bool softmax, std::vector<std::int64_t> labels, int classes, std::vector<double> weights,
-               std::vector<double> start, std::vector<double> bias, int size)
-        : kernel_(std::move(kernel)), softmax_(softmax), y_(labels.begin(), labels.end()), k_(classes), C_(std::move(weights)), bias_(std::move(bias)) {
+    JointPoint(KernelRows<T> kernel, bool softmax, std::vector<std::int64_t> labels, int classes,
+               std::vector<double> weights, std::vector<double> start, std::vector<double> bias,
+               int size)
+        : kernel_(std::move(kernel)),
+          softmax_(softmax),
+          y_(labels.begin(), labels.end()),
+          k_(classes),
+          C_(std::move(weights)),
+          bias_(std::move(bias)) {
         const std::int64_t n = std::int64_t(y_.size());
-        p_.resize(n * k_), scores.assign(n * k_, 0.0), gaps_.resize(n), inside_.assign(n, 0), beta.assign(n * k_, 0.0);
+        p_.resize(n * k_), scores.assign(n * k_, 0.0), gaps_.resize(n), inside_.assign(n, 0),
+            beta.assign(n * k_, 0.0);
         capacity_ = int(std::min<std::int64_t>(n, size));
         with_loss([&](auto loss) {
             for (std::int64_t i = 0; i < n; ++i) {
                 double sum = 0, *p = p_.data() + i * k_;
                 for (int c = 0; c < k_; ++c) {
-                    p[c] = start.empty() ? loss.start(c, y_[i], k_) : std::max(0.0, double(c == y_[i]) - start[i * k_ + c] / C_[i]);
+                    p[c] = start.empty()
+                               ? loss.start(c, y_[i], k_)
+                               : std::max(0.0, double(c == y_[i]) - start[i * k_ + c] / C_[i]);
                     sum += p[c];
                 }
                 for (int c = 0; c < k_; ++c) p[c] /= sum;
@@ -178,9 +192,14 @@ class JointPoint {
         Status status = Status::running;
         with_loss([&](auto loss) {
             for (std::int64_t r = 0; status == Status::running; ++r) {
-                if (watch.check()) status = Status::stopped;
-                else if (r >= max_rounds || std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() > seconds) break;
-                else status = round(loss, records);
+                if (watch.check())
+                    status = Status::stopped;
+                else if (r >= max_rounds ||
+                         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
+                                 .count() > seconds)
+                    break;
+                else
+                    status = round(loss, records);
             }
         });
         return status;
@@ -189,12 +208,15 @@ class JointPoint {
   private:
     template <class F>
     void with_loss(F&& f) {
-        if (softmax_) f(Softmax{});
-        else f(CrammerSinger{});
+        if (softmax_)
+            f(Softmax{});
+        else
+            f(CrammerSinger{});
     }
 
     void set_beta(std::int64_t i) {
-        for (int c = 0; c < k_; ++c) beta[i * k_ + c] = C_[i] * (double(c == y_[i]) - p_[i * k_ + c]);
+        for (int c = 0; c < k_; ++c)
+            beta[i * k_ + c] = C_[i] * (double(c == y_[i]) - p_[i * k_ + c]);
     }
 
     // A row's scores with the bias.
@@ -216,7 +238,8 @@ class JointPoint {
             std::vector<double> f(k_);
             Part& part = parts[t];
             for (std::int64_t i = t * per; i < std::min(n, (t + 1) * per); ++i) {
-                const double *p = p_.data() + i * k_, *b = beta.data() + i * k_, *s = scores.data() + i * k_;
+                const double *p = p_.data() + i * k_, *b = beta.data() + i * k_,
+                             *s = scores.data() + i * k_;
                 part.gap += gaps_[i] = C_[i] * loss.gap(p, with_bias(s, f.data()), y_[i], k_);
                 part.dual += C_[i] * loss.h(p, y_[i], k_);
                 bool any = false;
@@ -226,7 +249,8 @@ class JointPoint {
         });
         double gap = 0, dual = 0;
         last_.support = 0;
-        for (const Part& part : parts) gap += part.gap, dual += part.dual, last_.support += part.support;
+        for (const Part& part : parts)
+            gap += part.gap, dual += part.dual, last_.support += part.support;
         // The bias is a given number here: its share of the primal is b . sum beta.
         for (int c = 0; c < k_; ++c) {
             double sum = 0;
@@ -263,14 +287,17 @@ class JointPoint {
         if (std::int64_t(members_.size()) == n) return;
         const std::int64_t keep = members_.empty() ? 0 : capacity_ / 2;
         for (std::size_t s = 0; s + keep < members_.size(); ++s) inside_[members_[s]] = 0;
-        members_.erase(members_.begin(), members_.end() - std::min<std::int64_t>(keep, std::int64_t(members_.size())));
+        members_.erase(members_.begin(), members_.end() - std::min<std::int64_t>(
+                                                              keep, std::int64_t(members_.size())));
         std::vector<std::pair<double, std::int64_t>> others;
         for (std::int64_t i = 0; i < n; ++i)
             if (!inside_[i] && gaps_[i] > 0) others.emplace_back(-gaps_[i], i);
         const std::size_t room = std::min<std::size_t>(others.size(), capacity_ - members_.size());
-        if (room < others.size()) std::nth_element(others.begin(), others.begin() + room, others.end());
+        if (room < others.size())
+            std::nth_element(others.begin(), others.begin() + room, others.end());
         std::sort(others.begin(), others.begin() + room);
-        for (std::size_t t = 0; t < room; ++t) members_.push_back(others[t].second), inside_[others[t].second] = 1;
+        for (std::size_t t = 0; t < room; ++t)
+            members_.push_back(others[t].second), inside_[others[t].second] = 1;
     }
 
     template <class L>
@@ -288,7 +315,9 @@ class JointPoint {
         std::vector<double> before(std::size_t(w) * k_), row(k_), old(k_), z(k_);
         double worst = 0;
         for (int s = 0; s < w; ++s) {
-            for (int c = 0; c < k_; ++c) f[c][s] = scores[members_[s] * k_ + c] + bias_[c], before[s * k_ + c] = p_[members_[s] * k_ + c];
+            for (int c = 0; c < k_; ++c)
+                f[c][s] = scores[members_[s] * k_ + c] + bias_[c],
+                before[s * k_ + c] = p_[members_[s] * k_ + c];
             worst = std::max(worst, gaps_[members_[s]]);
         }
         for (int pass = 0; pass < kPasses; ++pass) {
@@ -324,8 +353,11 @@ class JointPoint {
         }
         const std::int64_t n = std::int64_t(y_.size());
         std::vector<double> delta(scores.size());
-        if (!kernel_.source->apply({changed.data(), 0, std::int64_t(changed.size())}, change.data(), k_, {nullptr, 0, n}, delta.data(), &watch)) {
-            for (int s = 0; s < w; ++s) std::copy_n(before.data() + s * k_, k_, p_.data() + members_[s] * k_);  // as if nothing had been
+        if (!kernel_.source->apply({changed.data(), 0, std::int64_t(changed.size())}, change.data(),
+                                   k_, {nullptr, 0, n}, delta.data(), &watch)) {
+            for (int s = 0; s < w; ++s)
+                std::copy_n(before.data() + s * k_, k_,
+                            p_.data() + members_[s] * k_);  // as if nothing had been
             return false;
         }
         kernel_values_ += kernel_.source->price(std::int64_t(changed.size()), n);
@@ -343,7 +375,8 @@ class JointPoint {
             if (std::all_of(b, b + k_, [](double v) { return v == 0; })) continue;
             support.push_back(i), coef.insert(coef.end(), b, b + k_);
         }
-        if (!source.apply({support.data(), 0, std::int64_t(support.size())}, coef.data(), k_, {nullptr, 0, std::int64_t(y_.size())}, sums.data(), &watch))
+        if (!source.apply({support.data(), 0, std::int64_t(support.size())}, coef.data(), k_,
+                          {nullptr, 0, std::int64_t(y_.size())}, sums.data(), &watch))
             return false;
         kernel_values_ += source.price(std::int64_t(support.size()), std::int64_t(y_.size()));
         scores = std::move(sums);

@@ -1,4 +1,5 @@
-// Kernel rows of one data set in one precision: where the values come from, what is kept of them, who computes.
+// Kernel rows of one data set in one precision: where the values come from, what is kept of them,
+// who computes.
 #pragma once
 #include "cache.hpp"
 #include "source.hpp"
@@ -17,10 +18,12 @@ struct KernelRows {
 
     std::int64_t width(int block) const { return starts[block + 1] - starts[block]; }
 
-    // to[m * width + j] += sum over q of coef[q * outputs + m] k(row q, column j of the block). Rows that the cache has no room for
-    // are used as they are computed. A row is counted as used at the `first` of several blocks. The number of values that had to
-    // be computed, -1 if the watch stopped it.
-    std::int64_t add(const std::vector<std::int64_t>& rows, const double* coef, int outputs, int block, bool first, double* to, Watch* watch) const {
+    // to[m * width + j] += sum over q of coef[q * outputs + m] k(row q, column j of the block).
+    // Rows that the cache has no room for are used as they are computed. A row is counted as used
+    // at the `first` of several blocks. The number of values that had to be computed, -1 if the
+    // watch stopped it.
+    std::int64_t add(const std::vector<std::int64_t>& rows, const double* coef, int outputs,
+                     int block, bool first, double* to, Watch* watch) const {
         const std::int64_t columns = width(block);
         std::vector<const T*> kept;
         std::vector<std::int64_t> kept_at, missing, loose;
@@ -28,15 +31,22 @@ struct KernelRows {
         std::vector<T*> out;
         for (std::size_t q = 0; q < rows.size(); ++q) {
             T* piece = cache->find(rows[q], block);
-            if (!piece && worth_keeping(rows[q], first) && (piece = cache->make(rows[q], block))) missing.push_back(rows[q]), out.push_back(piece);
-            if (piece) kept.push_back(piece), kept_at.push_back(std::int64_t(q));
-            else loose.push_back(rows[q]), loose_coef.insert(loose_coef.end(), coef + q * outputs, coef + (q + 1) * outputs);
+            if (!piece && worth_keeping(rows[q], first) && (piece = cache->make(rows[q], block)))
+                missing.push_back(rows[q]), out.push_back(piece);
+            if (piece)
+                kept.push_back(piece), kept_at.push_back(std::int64_t(q));
+            else
+                loose.push_back(rows[q]), loose_coef.insert(loose_coef.end(), coef + q * outputs,
+                                                            coef + (q + 1) * outputs);
         }
         const Subset all{nullptr, starts[block], columns};
-        bool whole = missing.empty() || source->tile({missing.data(), 0, std::int64_t(missing.size())}, all, out.data(), watch);
+        bool whole =
+            missing.empty() ||
+            source->tile({missing.data(), 0, std::int64_t(missing.size())}, all, out.data(), watch);
         if (whole && !loose.empty()) {
             std::vector<double> sums(columns * outputs);
-            whole = source->apply({loose.data(), 0, std::int64_t(loose.size())}, loose_coef.data(), outputs, all, sums.data(), watch);
+            whole = source->apply({loose.data(), 0, std::int64_t(loose.size())}, loose_coef.data(),
+                                  outputs, all, sums.data(), watch);
             for (std::int64_t j = 0; whole && j < columns; ++j)
                 for (int m = 0; m < outputs; ++m) to[m * columns + j] += sums[j * outputs + m];
         }
@@ -49,16 +59,19 @@ struct KernelRows {
             one.clear();
             for (std::int64_t q : kept_at) one.push_back(coef[q * outputs + m]);
             threads->run((columns + per - 1) / per, nullptr, [&](std::int64_t t, int) {
-                isa->template operations<T>().combine(kept.data(), one.data(), int(kept.size()), t * per, std::min(columns, (t + 1) * per), to + m * columns);
+                isa->template operations<T>().combine(kept.data(), one.data(), int(kept.size()),
+                                                      t * per, std::min(columns, (t + 1) * per),
+                                                      to + m * columns);
             });
         }
-        return std::int64_t(missing.size()) * columns + source->price(std::int64_t(loose.size()), columns);
+        return std::int64_t(missing.size()) * columns +
+               source->price(std::int64_t(loose.size()), columns);
     }
 
   private:
-    // Fresh memory for a value costs a quarter of a nanosecond, and up to five where a host has to find it first; a value of
-    // few features costs less than that to compute again. As with renting and buying: keep a row once it has been computed
-    // as often as the memory would have cost.
+    // Fresh memory for a value costs a quarter of a nanosecond, and up to five where a host has to
+    // find it first; a value of few features costs less than that to compute again. As with renting
+    // and buying: keep a row once it has been computed as often as the memory would have cost.
     bool worth_keeping(std::int64_t row, bool first) const {
         if (source->is_additive()) return false;
         const double value = 0.2 + 0.012 * double(source->cost());  // nanoseconds
@@ -74,10 +87,13 @@ inline Fetch values_of(const Rows& matrix) {
         const auto copy = [&](const auto* values) {
             for (std::int64_t i = 0; i < queries.count; ++i, out += points.count)
                 for (std::int64_t j = 0; j < points.count; ++j)
-                    out[j] = values[queries[i] * matrix.row_stride + points[j] * matrix.column_stride];
+                    out[j] =
+                        values[queries[i] * matrix.row_stride + points[j] * matrix.column_stride];
         };
-        if (matrix.is_double) copy(static_cast<const double*>(matrix.values));
-        else copy(static_cast<const float*>(matrix.values));
+        if (matrix.is_double)
+            copy(static_cast<const double*>(matrix.values));
+        else
+            copy(static_cast<const float*>(matrix.values));
     };
 }
 
@@ -90,43 +106,60 @@ struct StoreSettings {
 
 class KernelStore {
   public:
-    // A native kernel over the rows or, without one, values from `fetch`, to which `offset` is added.
-    KernelStore(const Rows& rows, const KernelParams* kernel, Fetch fetch, double offset, std::vector<std::int64_t> starts,
-                const StoreSettings& settings, const Isa& isa)
-        : rows_(rows), fetch_(std::move(fetch)), offset_(offset), starts_(std::move(starts)), settings_(settings),
-          threads_(settings.threads), isa_(&isa) {
-        if (settings.is_double) build<double>(kernel, exact_, double_cache_);
-        else build<float>(kernel, float_, float_cache_), exact_ = source<double>(kernel, false);
+    // A native kernel over the rows or, without one, values from `fetch`, to which `offset` is
+    // added.
+    KernelStore(const Rows& rows, const KernelParams* kernel, Fetch fetch, double offset,
+                std::vector<std::int64_t> starts, const StoreSettings& settings, const Isa& isa)
+        : rows_(rows),
+          fetch_(std::move(fetch)),
+          offset_(offset),
+          starts_(std::move(starts)),
+          settings_(settings),
+          threads_(settings.threads),
+          isa_(&isa) {
+        if (settings.is_double)
+            build<double>(kernel, exact_, double_cache_);
+        else
+            build<float>(kernel, float_, float_cache_), exact_ = source<double>(kernel, false);
     }
 
     template <class T>
     KernelRows<T> view() {
-        if constexpr (sizeof(T) == 4) return {float_.get(), exact_.get(), float_cache_.get(), &threads_, isa_, starts_};
-        else return {exact_.get(), exact_.get(), double_cache_.get(), &threads_, isa_, starts_};
+        if constexpr (sizeof(T) == 4)
+            return {float_.get(), exact_.get(), float_cache_.get(), &threads_, isa_, starts_};
+        else
+            return {exact_.get(), exact_.get(), double_cache_.get(), &threads_, isa_, starts_};
     }
     bool is_double() const { return settings_.is_double; }
     const std::vector<std::int64_t>& starts() const { return starts_; }
-    std::int64_t cached_bytes() const { return float_cache_ ? float_cache_->bytes() : double_cache_->bytes(); }
+    std::int64_t cached_bytes() const {
+        return float_cache_ ? float_cache_->bytes() : double_cache_->bytes();
+    }
 
   private:
     template <class T>
     std::unique_ptr<KernelSource<T>> source(const KernelParams* kernel, bool pack) {
         if (!kernel) return std::make_unique<TableSource<T>>(rows_.count, offset_, fetch_);
-        auto tiles = std::make_unique<TileSource<T>>(*kernel, rows_, rows_, *isa_, threads_, settings_.buffer);
+        auto tiles = std::make_unique<TileSource<T>>(*kernel, rows_, rows_, *isa_, threads_,
+                                                     settings_.buffer);
         if (pack) tiles->keep_packed(starts_);
         return tiles;
     }
 
     template <class T>
-    void build(const KernelParams* kernel, std::unique_ptr<KernelSource<T>>& values, std::unique_ptr<RowCache<T>>& cache) {
+    void build(const KernelParams* kernel, std::unique_ptr<KernelSource<T>>& values,
+               std::unique_ptr<RowCache<T>>& cache) {
         const std::int64_t packed = rows_.count * rows_.features * std::int64_t(sizeof(T));
         // Never a double copy of float data.
-        const bool pack = kernel && !rows_.sparse && packed <= settings_.memory / 4 && (sizeof(T) == 4 || rows_.is_double);
+        const bool pack = kernel && !rows_.sparse && packed <= settings_.memory / 4 &&
+                          (sizeof(T) == 4 || rows_.is_double);
         std::vector<std::int64_t> widths;
-        for (std::size_t b = 0; b + 1 < starts_.size(); ++b) widths.push_back(starts_[b + 1] - starts_[b]);
+        for (std::size_t b = 0; b + 1 < starts_.size(); ++b)
+            widths.push_back(starts_[b + 1] - starts_[b]);
         values = source<T>(kernel, pack);
         const std::int64_t left = settings_.memory - (pack ? packed : 0);
-        cache = std::make_unique<RowCache<T>>(widths, settings_.cache ? std::max<std::int64_t>(0, left) : 0);
+        cache = std::make_unique<RowCache<T>>(
+            widths, settings_.cache ? std::max<std::int64_t>(0, left) : 0);
     }
 
     Rows rows_;

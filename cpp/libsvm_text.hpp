@@ -1,7 +1,9 @@
-// LIBSVM's text: one row a line, numbers (a label, or coefficients of a model) followed by index:value pairs.
+// LIBSVM's text: one row a line, numbers (a label, or coefficients of a model) followed by
+// index:value pairs.
 //
-// Two passes over stretches of whole lines, side by side: the first counts lines and colons, so that every stretch knows where
-// its rows and entries belong; the second parses them into place. Comments and blank lines leave gaps that are closed at the end.
+// Two passes over stretches of whole lines, side by side: the first counts lines and colons, so
+// that every stretch knows where its rows and entries belong; the second parses them into place.
+// Comments and blank lines leave gaps that are closed at the end.
 #pragma once
 #include <algorithm>
 #include <cstdio>
@@ -20,7 +22,8 @@ namespace margrave {
 // What is wrong in which line.
 struct BadText : std::exception {
     std::string message;
-    BadText(std::int64_t line, const std::string& what) : message(std::to_string(line) + ": " + what) {}
+    BadText(std::int64_t line, const std::string& what)
+        : message(std::to_string(line) + ": " + what) {}
     const char* what() const noexcept override { return message.c_str(); }
 };
 
@@ -28,9 +31,9 @@ enum class Base { zero, one, found };
 
 // How a file is to be read.
 struct TextRules {
-    int heads = 1;                                        // numbers in front of the pairs of a line
-    Base base = Base::found;                              // found: an index of zero anywhere means zero-based
-    std::int64_t most = (std::int64_t(1) << 31) - 2;      // the largest index
+    int heads = 1;            // numbers in front of the pairs of a line
+    Base base = Base::found;  // found: an index of zero anywhere means zero-based
+    std::int64_t most = (std::int64_t(1) << 31) - 2;  // the largest index
 };
 
 template <class T>
@@ -44,12 +47,17 @@ class LibsvmText {
     bool zero_based = false, has_qid = false;
 
     // False if the watch stopped it.
-    bool read(const char* text, std::int64_t size, const TextRules& rules, Threads& threads, Watch& watch) {
+    bool read(const char* text, std::int64_t size, const TextRules& rules, Threads& threads,
+              Watch& watch) {
         rules_ = rules;
         cut(text, size);
-        if (!threads.run(std::int64_t(parts_.size()), &watch, [&](std::int64_t s, int) { count(parts_[s]); })) return false;
+        if (!threads.run(std::int64_t(parts_.size()), &watch,
+                         [&](std::int64_t s, int) { count(parts_[s]); }))
+            return false;
         place();
-        if (!threads.run(std::int64_t(parts_.size()), &watch, [&](std::int64_t s, int) { parse(parts_[s]); })) return false;
+        if (!threads.run(std::int64_t(parts_.size()), &watch,
+                         [&](std::int64_t s, int) { parse(parts_[s]); }))
+            return false;
         std::int64_t lines = 0;
         for (const Part& part : parts_) {
             if (!part.error.empty()) throw BadText(lines + part.error_line, part.error);
@@ -72,10 +80,15 @@ class LibsvmText {
 
     void cut(const char* text, std::int64_t size) {
         constexpr std::int64_t step = 1 << 20;
-        const char *end = text + size, *last = end;  // the last line may lack its end, and gets it in a copy
+        const char *end = text + size,
+                   *last = end;  // the last line may lack its end, and gets it in a copy
         while (last > text && last[-1] != '\n') --last;
         for (const char* from = text; from < last;) {
-            const char* to = last - from > step ? static_cast<const char*>(std::memchr(from + step, '\n', std::size_t(last - from - step))) + 1 : last;
+            const char* to = last - from > step
+                                 ? static_cast<const char*>(std::memchr(
+                                       from + step, '\n', std::size_t(last - from - step))) +
+                                       1
+                                 : last;
             parts_.push_back({from, to});
             from = to;
         }
@@ -109,7 +122,9 @@ class LibsvmText {
         starts[0] = 0;
     }
 
-    static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\v' || c == '\f'; }
+    static bool is_blank(char c) {
+        return c == ' ' || c == '\t' || c == '\r' || c == '\v' || c == '\f';
+    }
     static bool is_end(char c) { return c == ' ' || c == '\n' || c == '#' || is_blank(c); }
     static const char* skip(const char* p) {
         while (is_blank(*p)) ++p;
@@ -124,8 +139,10 @@ class LibsvmText {
             const auto byte = static_cast<unsigned char>(*p);
             char code[8];
             std::snprintf(code, sizeof code, "\\x%02x", unsigned(byte));
-            if (byte < 0x20 || byte >= 0x7f) word += code;
-            else word += *p;
+            if (byte < 0x20 || byte >= 0x7f)
+                word += code;
+            else
+                word += *p;
         }
         return word + "'";
     }
@@ -141,7 +158,8 @@ class LibsvmText {
                     return;
                 }
             }
-            if (*p == '#') p = static_cast<const char*>(std::memchr(p, '\n', std::size_t(part.to - p)));
+            if (*p == '#')
+                p = static_cast<const char*>(std::memchr(p, '\n', std::size_t(part.to - p)));
             ++p;
         }
     }
@@ -168,17 +186,27 @@ class LibsvmText {
                     part.has_qid = true;
                     if (p > word + 4 && is_end(*p)) continue;
                 }
-                return fail(part, is_digit(*word) && *p != ':' && is_digit(*p) ? "the index in " + shown(word) + " is too large" : shown(word) + " is no index:value pair");
+                return fail(part, is_digit(*word) && *p != ':' && is_digit(*p)
+                                      ? "the index in " + shown(word) + " is too large"
+                                      : shown(word) + " is no index:value pair");
             }
-            if (index > rules_.most) return fail(part, "index " + std::to_string(index) + " is larger than " + std::to_string(rules_.most) + ", the largest possible");
-            if (index <= last) return fail(part, "index " + std::to_string(index) + " comes after index " + std::to_string(last) + ": indices must ascend");
-            if (index == 0 && rules_.base == Base::one) return fail(part, "index 0 in a file whose indices begin at 1");
+            if (index > rules_.most)
+                return fail(part, "index " + std::to_string(index) + " is larger than " +
+                                      std::to_string(rules_.most) + ", the largest possible");
+            if (index <= last)
+                return fail(part, "index " + std::to_string(index) + " comes after index " +
+                                      std::to_string(last) + ": indices must ascend");
+            if (index == 0 && rules_.base == Base::one)
+                return fail(part, "index 0 in a file whose indices begin at 1");
             double value;
             const char* const begin = ++p;
             p = read_decimal(begin, value);
-            if (p == begin && is_end(*p)) return fail(part, "the value of index " + std::to_string(index) + " is missing");
+            if (p == begin && is_end(*p))
+                return fail(part, "the value of index " + std::to_string(index) + " is missing");
             const T kept = T(value);
-            if (p == begin || !is_end(*p) || !std::isfinite(kept)) return fail(part, "the value " + shown(begin) + " of index " + std::to_string(index) + " is no finite number");
+            if (p == begin || !is_end(*p) || !std::isfinite(kept))
+                return fail(part, "the value " + shown(begin) + " of index " +
+                                      std::to_string(index) + " is no finite number");
             values[at] = kept;
             columns[at++] = std::int32_t(index - first);
             if (last < 0) part.least = std::min(part.least, index);
@@ -193,7 +221,9 @@ class LibsvmText {
 
     const char* wrong_head(const char* word, const char* p, Part& part) const {
         while (!is_end(*p) && *p != ':' && *p != ',') ++p;
-        if (*p == ':') return fail(part, std::string(rules_.heads == 1 ? "the label" : "a coefficient") + " is missing in front of " + shown(word));
+        if (*p == ':')
+            return fail(part, std::string(rules_.heads == 1 ? "the label" : "a coefficient") +
+                                  " is missing in front of " + shown(word));
         if (*p == ',') return fail(part, "several labels in one row: " + shown(word));
         if (is_end(*word)) return fail(part, "a coefficient is missing");
         return fail(part, shown(word) + " is no finite number");
@@ -212,8 +242,10 @@ class LibsvmText {
             if (part.row != rows || back) {
                 std::copy_n(values.get() + part.entry, part.entries, values.get() + entries);
                 std::copy_n(columns.get() + part.entry, part.entries, columns.get() + entries);
-                std::copy_n(heads.get() + part.row * rules_.heads, part.rows * rules_.heads, heads.get() + rows * rules_.heads);
-                for (std::int64_t i = 0; i < part.rows; ++i) starts[rows + i + 1] = starts[part.row + i + 1] - back;
+                std::copy_n(heads.get() + part.row * rules_.heads, part.rows * rules_.heads,
+                            heads.get() + rows * rules_.heads);
+                for (std::int64_t i = 0; i < part.rows; ++i)
+                    starts[rows + i + 1] = starts[part.row + i + 1] - back;
             }
             rows += part.rows, entries += part.entries;
             least = std::min(least, part.least), features = std::max(features, part.most);
@@ -228,7 +260,8 @@ class LibsvmText {
         if (rules_.base != Base::found || !zero_based) return true;
         constexpr std::int64_t step = 1 << 20;
         return threads.run((entries + step - 1) / step, &watch, [&](std::int64_t t, int) {
-            for (std::int64_t i = t * step, end = std::min(entries, i + step); i < end; ++i) ++columns[i];
+            for (std::int64_t i = t * step, end = std::min(entries, i + step); i < end; ++i)
+                ++columns[i];
         });
     }
 
@@ -238,7 +271,8 @@ class LibsvmText {
 };
 
 // The lines of some rows, numbers as short as they can be; entries that are zero are left out.
-inline std::string libsvm_lines(const Rows& rows, const double* heads, int n_heads, std::int64_t from, std::int64_t to, int base) {
+inline std::string libsvm_lines(const Rows& rows, const double* heads, int n_heads,
+                                std::int64_t from, std::int64_t to, int base) {
     std::string text;
     for (std::int64_t i = from; i < to; ++i) {
         for (int h = 0; h < n_heads; ++h) {

@@ -1,11 +1,13 @@
 // Coordinate descent on the dual of a linear machine, with w = X'beta kept instead of scores:
 //
 //     min over beta   1/2 |X'beta|^2 + sum_i h_i(beta_i)
-//     for every row i, in a new random order each pass:   f = x_i'w + b;   beta_i = its exact minimiser;   w += change x_i
+//     for every row i, in a new random order each pass:   f = x_i'w + b;   beta_i = its exact
+//     minimiser;   w += change x_i
 //
-// A regularised intercept is b = sum beta, a constant feature. A free one asks for sum beta = 0: method of multipliers, where
-// b = b0 + rho sum beta within a pass and b0 = b between passes. Rows that rest at a corner or bound, by more than any row was
-// discontent in the last pass, are left out until the certificate looks at all of them.
+// A regularised intercept is b = sum beta, a constant feature. A free one asks for sum beta = 0:
+// method of multipliers, where b = b0 + rho sum beta within a pass and b0 = b between passes. Rows
+// that rest at a corner or bound, by more than any row was discontent in the last pass, are left
+// out until the certificate looks at all of them.
 #pragma once
 #include <chrono>
 #include <numeric>
@@ -36,8 +38,14 @@ class LinearDescent {
     double target = 1e-3;
     std::vector<double> beta, scores, weights;  // of the point last told of
 
-    LinearDescent(const LinearRows& rows, const RowTerms& terms, Intercept intercept, std::vector<double> start, std::uint64_t seed, double patience)
-        : beta(std::move(start)), rows_(rows), terms_(terms), intercept_(intercept), random_(seed), patience_(patience) {
+    LinearDescent(const LinearRows& rows, const RowTerms& terms, Intercept intercept,
+                  std::vector<double> start, std::uint64_t seed, double patience)
+        : beta(std::move(start)),
+          rows_(rows),
+          terms_(terms),
+          intercept_(intercept),
+          random_(seed),
+          patience_(patience) {
         const std::int64_t n = rows_.count();
         warm_ = !beta.empty();
         if (!warm_) {
@@ -46,7 +54,8 @@ class LinearDescent {
         }
         terms_.make_feasible(beta.data(), false);
         items_.resize(n);
-        for (std::int64_t i = 0; i < n; ++i) items_[i] = {terms_.y()[i], terms_.C()[i], beta[i], 0.0};
+        for (std::int64_t i = 0; i < n; ++i)
+            items_[i] = {terms_.y()[i], terms_.C()[i], beta[i], 0.0};
         active_.resize(n);
         std::iota(active_.begin(), active_.end(), std::int64_t(0));
     }
@@ -55,20 +64,23 @@ class LinearDescent {
     std::int64_t rounds() const { return rounds_; }
     std::int64_t steps() const { return steps_; }
 
-    // Passes until the gap seen on the way is small enough. `seconds` may end one half-way, and the next call goes on there.
+    // Passes until the gap seen on the way is small enough. `seconds` may end one half-way, and the
+    // next call goes on there.
     Status advance(std::int64_t max_rounds, double seconds, std::vector<Round>& records) {
         if (!begun_) {
             begin();
             if (warm_ && tell().gap <= target) return Status::converged;
         }
         const std::int64_t from = rounds_;
-        const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(std::int64_t(1000 * std::min(seconds, 1e6)));
+        const auto end = std::chrono::steady_clock::now() +
+                         std::chrono::milliseconds(std::int64_t(1000 * std::min(seconds, 1e6)));
         Status status = Status::running;
         terms_.visit([&](const auto& loss) {
             while (status == Status::running && rounds_ - from < max_rounds) {
                 if (!pass(loss, end)) break;
                 status = look(records, rounds_ - from == max_rounds);
-                if (std::chrono::steady_clock::now() > end) break;  // short passes never look at the clock
+                if (std::chrono::steady_clock::now() > end)
+                    break;  // short passes never look at the clock
             }
         });
         return status;
@@ -85,11 +97,14 @@ class LinearDescent {
         passes_ += 2;
         const double sum = std::accumulate(beta.begin(), beta.end(), 0.0);
         double b = intercept_ == Intercept::regularized ? sum : 0.0;
-        if (intercept_ == Intercept::free) b = terms_.best_intercept(scores.data(), b_);
-        else w_ = weights, b_ = b, sum_ = sum;  // without the rounding of many steps
+        if (intercept_ == Intercept::free)
+            b = terms_.best_intercept(scores.data(), b_);
+        else
+            w_ = weights, b_ = b, sum_ = sum;  // without the rounding of many steps
         Round record;
         const double gap = terms_.gap(beta.data(), scores.data(), b);
-        const double norm = std::inner_product(weights.begin(), weights.end(), weights.begin(), intercept_ == Intercept::regularized ? b * b : 0.0);
+        const double norm = std::inner_product(weights.begin(), weights.end(), weights.begin(),
+                                               intercept_ == Intercept::regularized ? b * b : 0.0);
         const double conjugate = terms_.conjugate(beta.data());
         if (intercept_ != Intercept::free) conjugate_ = conjugate;
         fill(record, gap, 0.5 * norm + conjugate);
@@ -103,7 +118,8 @@ class LinearDescent {
 
   private:
     static constexpr std::int64_t kBlock = 2, kLeftOut = -1;
-    static constexpr int kStill = 50, kChances = 40;  // passes that bring nothing before it looks at all rows again, and how often
+    static constexpr int kStill = 50, kChances = 40;  // passes that bring nothing before it looks
+                                                      // at all rows again, and how often
 
     // One cache line holds what a step has to know of two rows, besides the rows themselves.
     struct Item {
@@ -120,7 +136,9 @@ class LinearDescent {
         support_ = std::count_if(beta.begin(), beta.end(), [](double x) { return x != 0; });
         conjugate_ = terms_.conjugate(beta.data());
         for (std::int64_t i = 0; i < n; ++i) items_[i].square = squares[i];
-        rho_ = intercept_ == Intercept::none ? 0.0 : intercept_ == Intercept::regularized ? 1.0 : multiplier_step(squares);
+        rho_ = intercept_ == Intercept::none          ? 0.0
+               : intercept_ == Intercept::regularized ? 1.0
+                                                      : multiplier_step(squares);
         b_ = intercept_ == Intercept::regularized ? sum_ : 0.0;
         passes_ += 2;
         if (intercept_ == Intercept::free && support_ > 0) {
@@ -131,8 +149,9 @@ class LinearDescent {
         begun_ = true;
     }
 
-    // A large rho moves the multiplier faster, but slows down the steps of short rows: a share of a typical square, and at
-    // least what moves the intercept by one unit of the targets when all rows ask for it.
+    // A large rho moves the multiplier faster, but slows down the steps of short rows: a share of a
+    // typical square, and at least what moves the intercept by one unit of the targets when all
+    // rows ask for it.
     double multiplier_step(std::vector<double> squares) const {
         double weight = 0, unit = 0;
         for (const Item& item : items_) weight += item.C, unit += item.C * std::fabs(item.y);
@@ -140,8 +159,8 @@ class LinearDescent {
         return std::max({0.3 * squares[squares.size() / 2], unit / weight / weight, 1e-300});
     }
 
-    // Visits one row: the exact step in its variable, or, where it rests at a corner or bound, the mark to leave it out (a
-    // number below zero in its place).
+    // Visits one row: the exact step in its variable, or, where it rests at a corner or bound, the
+    // mark to leave it out (a number below zero in its place).
     template <class L>
     void step(const L& loss, std::int64_t& place) {
         const std::int64_t i = place;
@@ -162,7 +181,8 @@ class LinearDescent {
         }
         const double value = one_step(loss, y, C, now, f, item.square + rho_), change = value - now;
         if (change == 0) return;
-        if constexpr (!L::quadratic) largest_ = std::max(largest_, std::fabs(change) * (item.square + rho_));
+        if constexpr (!L::quadratic)
+            largest_ = std::max(largest_, std::fabs(change) * (item.square + rho_));
         ++steps_;
         rows_.add(i, change, w_.data());
         b_ += rho_ * change, sum_ += change;
@@ -183,7 +203,8 @@ class LinearDescent {
                 if (watch().check()) throw Stopped{};
                 if (std::chrono::steady_clock::now() > end) return false;
             }
-            const std::int64_t from = blocks_[next_] * kBlock, to = std::min(from + kBlock, std::int64_t(active_.size()));
+            const std::int64_t from = blocks_[next_] * kBlock,
+                               to = std::min(from + kBlock, std::int64_t(active_.size()));
             if (next_ + 8 < std::int64_t(blocks_.size())) {
                 const std::int64_t soon = active_[blocks_[next_ + 4] * kBlock];
                 __builtin_prefetch(&items_[active_[blocks_[next_ + 8] * kBlock]]);
@@ -200,42 +221,57 @@ class LinearDescent {
         return true;
     }
 
-    // Between two passes: the figures, of which the gap is what the rows paid when they were visited, and whether to go on.
+    // Between two passes: the figures, of which the gap is what the rows paid when they were
+    // visited, and whether to go on.
     Status look(std::vector<Round>& records, bool last) {
         Round record;
-        const double norm = std::inner_product(w_.begin(), w_.end(), w_.begin(), intercept_ == Intercept::regularized ? b_ * b_ : 0.0);
+        const double norm = std::inner_product(
+            w_.begin(), w_.end(), w_.begin(), intercept_ == Intercept::regularized ? b_ * b_ : 0.0);
         // A sum that is not zero yet would cost about as much as it takes to make it so.
-        const double imbalance = intercept_ == Intercept::free ? std::fabs(sum_) * (1 + std::fabs(b_)) : 0.0;
+        const double imbalance =
+            intercept_ == Intercept::free ? std::fabs(sum_) * (1 + std::fabs(b_)) : 0.0;
         fill(record, gap_ + imbalance, 0.5 * norm + conjugate_);
         record.support = support_;
         record.bias = b_;
         Status status = passes_ >= patience_ ? Status::stalled : Status::running;
         const bool all = active_.size() == items_.size();
         if (all) discontent_of_all_ = largest_;
-        if (record.gap < 0.99 * best_gap_) still_ = chances_ = 0;
-        else if (record.dual < best_dual_ - 1e-15 * std::fabs(record.dual)) still_ = 0;
-        else ++still_;
-        if ((all || trusting_) && record.gap <= target) status = Status::converged;
-        else if (still_ >= kStill && ++chances_ > kChances) status = Status::stalled;
-        else if (still_ >= kStill) everyone(), still_ = 0;
-        else if (!all && (record.gap <= target || largest_ < 0.03 * discontent_of_all_)) everyone();
+        if (record.gap < 0.99 * best_gap_)
+            still_ = chances_ = 0;
+        else if (record.dual < best_dual_ - 1e-15 * std::fabs(record.dual))
+            still_ = 0;
+        else
+            ++still_;
+        if ((all || trusting_) && record.gap <= target)
+            status = Status::converged;
+        else if (still_ >= kStill && ++chances_ > kChances)
+            status = Status::stalled;
+        else if (still_ >= kStill)
+            everyone(), still_ = 0;
+        else if (!all && (record.gap <= target || largest_ < 0.03 * discontent_of_all_))
+            everyone();
         best_gap_ = std::min(best_gap_, record.gap), best_dual_ = std::min(best_dual_, record.dual);
-        // Rows that depend on each other almost entirely let steps creep: at this pace it would take for ever.
+        // Rows that depend on each other almost entirely let steps creep: at this pace it would
+        // take for ever.
         if (rounds_ >= slow_round_ + kSlow) {
-            const bool slow = slow_dual_ - best_dual_ <= 1e-9 * (record.primal + record.dual) && best_gap_ > 0.99 * slow_gap_;
+            const bool slow = slow_dual_ - best_dual_ <= 1e-9 * (record.primal + record.dual) &&
+                              best_gap_ > 0.99 * slow_gap_;
             slow_round_ = rounds_, slow_dual_ = best_dual_, slow_gap_ = best_gap_;
             if (slow && status == Status::running) status = Status::stalled;
         }
         // Passes over few rows come by the thousand: some of them are enough to tell of.
-        if (last || status != Status::running || record.when - told_ > std::chrono::milliseconds(2)) records.push_back(record), told_ = record.when;
+        if (last || status != Status::running || record.when - told_ > std::chrono::milliseconds(2))
+            records.push_back(record), told_ = record.when;
         return status;
     }
 
-    // A new order: blocks of neighbours, which are cheap to visit one after the other, are taken at random.
+    // A new order: blocks of neighbours, which are cheap to visit one after the other, are taken at
+    // random.
     void shuffle() {
         blocks_.resize((active_.size() + kBlock - 1) / kBlock);
         std::iota(blocks_.begin(), blocks_.end(), std::int64_t(0));
-        for (std::size_t t = blocks_.size(); t > 1; --t) std::swap(blocks_[t - 1], blocks_[(random_() >> 32) * t >> 32]);
+        for (std::size_t t = blocks_.size(); t > 1; --t)
+            std::swap(blocks_[t - 1], blocks_[(random_() >> 32) * t >> 32]);
     }
 
     void everyone() {
@@ -261,10 +297,11 @@ class LinearDescent {
     double patience_;  // passes after which it gives up
     std::vector<Item> items_;
     std::vector<double> w_;
-    std::vector<std::int64_t> active_, blocks_;  // in ascending order; the order of a pass
+    std::vector<std::int64_t> active_, blocks_;    // in ascending order; the order of a pass
     bool begun_ = false, warm_, trusting_ = true;  // that the rows left out are content
     std::chrono::steady_clock::time_point told_{};
-    double b_ = 0, rho_ = 0, sum_ = 0, gap_ = 0, largest_ = 0, discontent_ = kInfinity, discontent_of_all_ = 0, passes_ = 0, conjugate_ = 0;
+    double b_ = 0, rho_ = 0, sum_ = 0, gap_ = 0, largest_ = 0, discontent_ = kInfinity,
+           discontent_of_all_ = 0, passes_ = 0, conjugate_ = 0;
     double best_gap_ = kInfinity, best_dual_ = kInfinity;
     static constexpr std::int64_t kSlow = 10000;  // passes
     std::int64_t slow_round_ = 0;

@@ -20,11 +20,15 @@ struct Columns {
 
 class LinearRows {
   public:
-    // The rows of a problem are stretches of the data set's rows, [first, last) each, numbered through.
-    LinearRows(const Rows& rows, const std::vector<std::int64_t>& firsts, const std::vector<std::int64_t>& lasts, Team& team)
+    // The rows of a problem are stretches of the data set's rows, [first, last) each, numbered
+    // through.
+    LinearRows(const Rows& rows, const std::vector<std::int64_t>& firsts,
+               const std::vector<std::int64_t>& lasts, Team& team)
         : rows_(rows), firsts_(firsts), team_(&team), operations_(team.isa->row_operations(rows)) {
-        for (std::size_t s = 0; s < firsts.size(); ++s) starts_.push_back(count_), count_ += lasts[s] - firsts[s];
-        stretch_ = std::clamp<std::int64_t>((std::int64_t(1) << 18) / std::max<std::int64_t>(1, entries_per_row()), 64, 1 << 14);
+        for (std::size_t s = 0; s < firsts.size(); ++s)
+            starts_.push_back(count_), count_ += lasts[s] - firsts[s];
+        stretch_ = std::clamp<std::int64_t>(
+            (std::int64_t(1) << 18) / std::max<std::int64_t>(1, entries_per_row()), 64, 1 << 14);
     }
 
     std::int64_t count() const { return count_; }
@@ -32,11 +36,16 @@ class LinearRows {
     Team& team() const { return *team_; }
 
     double dot(std::int64_t i, const double* w) const { return operations_.dot(rows_, row(i), w); }
-    void add(std::int64_t i, double factor, double* w) const { operations_.add(rows_, row(i), factor, w); }
+    void add(std::int64_t i, double factor, double* w) const {
+        operations_.add(rows_, row(i), factor, w);
+    }
     // Row i will be needed soon.
     void prefetch(std::int64_t i) const {
-        const std::int64_t at = rows_.sparse ? rows_.starts[row(i)] : row(i) * rows_.row_stride, size = rows_.is_double ? 8 : 4;
-        if (rows_.sparse) __builtin_prefetch(static_cast<const char*>(rows_.indices) + at * (rows_.wide_indices ? 8 : 4));
+        const std::int64_t at = rows_.sparse ? rows_.starts[row(i)] : row(i) * rows_.row_stride,
+                           size = rows_.is_double ? 8 : 4;
+        if (rows_.sparse)
+            __builtin_prefetch(static_cast<const char*>(rows_.indices) +
+                               at * (rows_.wide_indices ? 8 : 4));
         if (rows_.ones) return;
         const char* x = static_cast<const char*>(rows_.values) + at * size;
         for (int line = 0; line < 4; ++line) __builtin_prefetch(x + 64 * line);
@@ -66,7 +75,9 @@ class LinearRows {
             }
             largest[part] = std::max(largest[part], square);
         });
-        if (measure) longest_ = std::sqrt(*std::max_element(largest.begin(), largest.end())) * (1 + (2 + double(features())) * kUnit);
+        if (measure)
+            longest_ = std::sqrt(*std::max_element(largest.begin(), largest.end())) *
+                       (1 + (2 + double(features())) * kUnit);
     }
     // Bound on |x_i| over all rows, once `multiply` has seen them; infinite before.
     double longest() const { return longest_ < 0 ? kInfinity : longest_; }
@@ -82,13 +93,16 @@ class LinearRows {
         });
         for (std::int64_t part = 0; part < parts; ++part)
             for (std::int64_t c = 0; c < b.count; ++c)
-                for (std::int64_t k = 0; k < d; ++k) out[c][k] += sums[(part * b.count + c) * d + k];
+                for (std::int64_t k = 0; k < d; ++k)
+                    out[c][k] += sums[(part * b.count + c) * d + k];
     }
 
-    // f_i = x_i'w with bounds on the rounding errors, and v += X'b with the absolute sums behind it. With `compensated` sums scores are
-    // off by little more than a unit in the last place at most, and so are the bounds; that takes several times as long.
-    // Returns sum_i |b_i| |x_i|, the size of the terms behind v.
-    double audit(bool compensated, const double* w, const double* b, double* f, double* f_error, CompensatedSum* v) const {
+    // f_i = x_i'w with bounds on the rounding errors, and v += X'b with the absolute sums behind
+    // it. With `compensated` sums scores are off by little more than a unit in the last place at
+    // most, and so are the bounds; that takes several times as long. Returns sum_i |b_i| |x_i|, the
+    // size of the terms behind v.
+    double audit(bool compensated, const double* w, const double* b, double* f, double* f_error,
+                 CompensatedSum* v) const {
         const std::int64_t d = features(), parts = team_->part_count(count_, stretch_);
         double length = 0;
         for (std::int64_t k = 0; k < d; ++k) length += w[k] * w[k];
@@ -99,8 +113,12 @@ class LinearRows {
             CompensatedSum* to_v = compensated ? sums.data() + part * d : nullptr;
             double size = 0;  // the threads' own, not next to each other in memory
             for (std::int64_t i = from; i < to; ++i) {
-                const double factor = b[i], terms = 2 + double(rows_.sparse ? rows_.starts[row(i) + 1] - rows_.starts[row(i)] : d);
-                const double norm = std::sqrt(operations_.square(rows_, row(i))) * (1 + terms * kUnit);
+                const double factor = b[i],
+                             terms = 2 + double(rows_.sparse ? rows_.starts[row(i) + 1] -
+                                                                   rows_.starts[row(i)]
+                                                             : d);
+                const double norm =
+                    std::sqrt(operations_.square(rows_, row(i))) * (1 + terms * kUnit);
                 size += std::fabs(factor) * norm;
                 if (compensated) {
                     CompensatedSum score;
@@ -122,8 +140,10 @@ class LinearRows {
         for (std::int64_t part = 0; part < parts; ++part) {
             size += sizes[part];
             for (std::int64_t k = 0; k < d; ++k) {
-                if (compensated) v[k].add(sums[part * d + k].high), v[k].low += sums[part * d + k].low;
-                else v[k].add(plain[part * d + k]);
+                if (compensated)
+                    v[k].add(sums[part * d + k].high), v[k].low += sums[part * d + k].low;
+                else
+                    v[k].add(plain[part * d + k]);
             }
         }
         return size;
@@ -136,17 +156,21 @@ class LinearRows {
         team_->parts(count_, stretch_, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
             double* to_part = sums.data() + part * d;
             for (std::int64_t i = from; i < to; ++i)
-                if (D[i] != 0) rows_.each(row(i), [&](std::int64_t k, double x) { to_part[k] += D[i] * x * x; });
+                if (D[i] != 0)
+                    rows_.each(row(i),
+                               [&](std::int64_t k, double x) { to_part[k] += D[i] * x * x; });
         });
         for (std::int64_t part = 0; part < parts; ++part)
             for (std::int64_t k = 0; k < d; ++k) out[k] += sums[part * d + k];
     }
 
-    // matrix += sum_i D_i x_i x_i' (d x d, symmetric), border += sum_i D_i x_i. Rows with D_i = 0 cost nothing. T is the
-    // precision of the products, of which some hundred are summed before double precision takes over.
+    // matrix += sum_i D_i x_i x_i' (d x d, symmetric), border += sum_i D_i x_i. Rows with D_i = 0
+    // cost nothing. T is the precision of the products, of which some hundred are summed before
+    // double precision takes over.
     template <class T>
     void gram(const double* D, double* matrix, double* border) const {
-        const std::int64_t d = features(), parts = team_->part_count(count_, stretch_), filled = entries_per_row();
+        const std::int64_t d = features(), parts = team_->part_count(count_, stretch_),
+                           filled = entries_per_row();
         std::vector<Gram<T>> sums;
         for (std::int64_t part = 0; part < parts; ++part) sums.emplace_back(d);
         // Scattered products cost about twenty times as much as those of dense tiles.
@@ -155,8 +179,10 @@ class LinearRows {
             for (std::int64_t i = from; i < to; ++i) {
                 if (D[i] == 0) continue;
                 add(i, D[i], sums[part].border.data());
-                if (scattered) sums[part].scatter(rows_, row(i), D[i]);
-                else sums[part].take(rows_, row(i), D[i], *team_->isa);
+                if (scattered)
+                    sums[part].scatter(rows_, row(i), D[i]);
+                else
+                    sums[part].take(rows_, row(i), D[i], *team_->isa);
             }
         });
         for (Gram<T>& part : sums) {
@@ -173,12 +199,16 @@ class LinearRows {
     }
 
     // Stochastic steps with reduced variance on w = centre + factor u, one for each row in `order`:
-    //     w <- w - eta (gradient_i(w) - gradient_i(w0) + h),   gradient_i = w + n slope_i(x_i'w) x_i,   centre = w0 - h
-    // of which w - centre only shrinks, apart from the multiple of x_i: sparse rows stay cheap. `f` holds the centre's scores
-    // and `slopes` those at w0. The last entry of u belongs to a constant feature, which counts `constant` (0 or 1).
+    //     w <- w - eta (gradient_i(w) - gradient_i(w0) + h),   gradient_i = w + n slope_i(x_i'w)
+    //     x_i,   centre = w0 - h
+    // of which w - centre only shrinks, apart from the multiple of x_i: sparse rows stay cheap. `f`
+    // holds the centre's scores and `slopes` those at w0. The last entry of u belongs to a constant
+    // feature, which counts `constant` (0 or 1).
     template <class L>
-    double stochastic_steps(const L& loss, const double* y, const double* C, const std::int64_t* order, std::int64_t count, double eta,
-                            const double* f, const double* slopes, double constant, double factor, double* u) const {
+    double stochastic_steps(const L& loss, const double* y, const double* C,
+                            const std::int64_t* order, std::int64_t count, double eta,
+                            const double* f, const double* slopes, double constant, double factor,
+                            double* u) const {
         const double n = double(count_);
         for (std::int64_t t = 0; t < count; ++t) {
             if (t % 4096 == 0 && team_->watch.check()) throw Stopped{};
@@ -199,8 +229,9 @@ class LinearRows {
     }
 
   private:
-    // Sums of products of features: dense rows in blocks, by the tiles that kernel values come from, with the rows of a
-    // block in the place of features; sparse rows one product at a time. Only l <= k is summed by tiles.
+    // Sums of products of features: dense rows in blocks, by the tiles that kernel values come
+    // from, with the rows of a block in the place of features; sparse rows one product at a time.
+    // Only l <= k is summed by tiles.
     template <class T>
     struct Gram {
         static constexpr std::int64_t L = kLanes<T>, kBlock = 256;
@@ -210,7 +241,11 @@ class LinearRows {
         std::vector<T*> out;
         std::vector<double> border;
 
-        explicit Gram(std::int64_t features) : d(features), stride((features + L - 1) / L * L), sums(d * stride, 0.0), border(d, 0.0) {}
+        explicit Gram(std::int64_t features)
+            : d(features),
+              stride((features + L - 1) / L * L),
+              sums(d * stride, 0.0),
+              border(d, 0.0) {}
         double at(std::int64_t l, std::int64_t k) const { return sums[l * stride + k]; }
 
         void scatter(const Rows& rows, std::int64_t row, double factor) {
@@ -225,7 +260,8 @@ class LinearRows {
         void take(const Rows& data, std::int64_t row, double factor, const Isa& isa) {
             const std::int64_t groups = (d + kGroup - 1) / kGroup, panels = stride / L;
             if (block.empty()) {
-                block.resize(d * stride), left.assign(groups * kGroup * kBlock, T(0)), right.assign(stride * kBlock, T(0));
+                block.resize(d * stride), left.assign(groups * kGroup * kBlock, T(0)),
+                    right.assign(stride * kBlock, T(0));
                 values.assign(std::max(stride, groups * kGroup), T(0)), zeros = values;
                 for (std::int64_t k = 0; k < d; ++k) out.push_back(block.data() + k * stride);
             }
@@ -235,7 +271,8 @@ class LinearRows {
             const T price = T(factor);
             T *to_left = left.data() + rows * kGroup, *to_right = right.data() + rows * L;
             for (std::int64_t g = 0; g < groups; ++g)
-                for (int r = 0; r < kGroup; ++r) to_left[g * kBlock * kGroup + r] = price * x[g * kGroup + r];
+                for (int r = 0; r < kGroup; ++r)
+                    to_left[g * kBlock * kGroup + r] = price * x[g * kGroup + r];
             for (std::int64_t p = 0; p < panels; ++p)
                 for (int l = 0; l < L; ++l) to_right[p * kBlock * L + l] = x[p * L + l];
             if (++rows == kBlock) flush(isa);
@@ -243,14 +280,19 @@ class LinearRows {
         void flush(const Isa& isa) {
             if (rows == 0) return;
             // What the last block left behind must not count again.
-            for (std::int64_t g = 0; g * kGroup < d; ++g) std::fill(&left[(g * kBlock + rows) * kGroup], &left[g * kBlock * kGroup] + kBlock * kGroup, T(0));
+            for (std::int64_t g = 0; g * kGroup < d; ++g)
+                std::fill(&left[(g * kBlock + rows) * kGroup],
+                          &left[g * kBlock * kGroup] + kBlock * kGroup, T(0));
             for (std::int64_t p = 0; p * L < d; ++p) {
-                const Panels<T> panel{1, kBlock, right.data() + p * kBlock * L, zeros.data(), nullptr};
+                const Panels<T> panel{1, kBlock, right.data() + p * kBlock * L, zeros.data(),
+                                      nullptr};
                 Queries<T> queries;
-                queries.count = std::min(d, (p + 1) * L), queries.features = kBlock, queries.dense = left.data(), queries.own = zeros.data();
+                queries.count = std::min(d, (p + 1) * L), queries.features = kBlock,
+                queries.dense = left.data(), queries.own = zeros.data();
                 isa.operations<T>().tile(products(), queries, panel, out.data(), p * L);
                 for (std::int64_t l = 0; l < queries.count; ++l)
-                    for (std::int64_t k = p * L; k < (p + 1) * L; ++k) sums[l * stride + k] += double(block[l * stride + k]);
+                    for (std::int64_t k = p * L; k < (p + 1) * L; ++k)
+                        sums[l * stride + k] += double(block[l * stride + k]);
             }
             rows = 0;
         }

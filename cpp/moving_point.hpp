@@ -1,4 +1,5 @@
-// A dual point whose variables move: its scores f = K beta follow, by kernel rows from the cache or by tiles.
+// A dual point whose variables move: its scores f = K beta follow, by kernel rows from the cache or
+// by tiles.
 #pragma once
 #include <utility>
 
@@ -26,16 +27,22 @@ class MovingPoint : public DualPoint<T> {
   protected:
     using Base::blocks_, Base::kernel_, Base::kernel_values_, Base::offsets_, Base::rows_;
 
-    // Rounds until one says that it was the last, the watch stops them, or they are `enough` or take too long.
+    // Rounds until one says that it was the last, the watch stops them, or they are `enough` or
+    // take too long.
     template <class E, class F>
     Status repeat(double seconds, E&& enough, F&& round) {
         const auto begin = std::chrono::steady_clock::now();
         Status status = Status::running;
         this->with_loss([&](const auto& loss) {
             while (status == Status::running) {
-                if (watch.check()) status = Status::stopped;
-                else if (enough() || std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() > seconds) break;
-                else status = round(loss);
+                if (watch.check())
+                    status = Status::stopped;
+                else if (enough() ||
+                         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
+                                 .count() > seconds)
+                    break;
+                else
+                    status = round(loss);
             }
         });
         return status;
@@ -64,7 +71,8 @@ class MovingPoint : public DualPoint<T> {
         std::vector<std::int64_t> rows;
         for (std::int64_t i : changed) rows.push_back(rows_[i]);
         for (std::size_t b = 0; b < blocks_.size(); ++b) {
-            const std::int64_t computed = kernel_.add(rows, change.data(), 1, blocks_[b], b == 0, delta.data() + offsets_[b], &watch);
+            const std::int64_t computed = kernel_.add(rows, change.data(), 1, blocks_[b], b == 0,
+                                                      delta.data() + offsets_[b], &watch);
             if (computed < 0) return false;
             kernel_values_ += computed;
         }

@@ -12,8 +12,9 @@
 
 namespace margrave {
 
-// Memory for large tables, its values undefined; null if there is none. Linux gives huge pages when asked: first use of ordinary
-// ones costs as much as the tiles. Elsewhere an allocation of this size goes to the system anyway.
+// Memory for large tables, its values undefined; null if there is none. Linux gives huge pages when
+// asked: first use of ordinary ones costs as much as the tiles. Elsewhere an allocation of this
+// size goes to the system anyway.
 inline void* take_pages(std::size_t size) {
 #ifdef __linux__
     void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

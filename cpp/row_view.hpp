@@ -4,11 +4,13 @@
 
 namespace margrave {
 
-// A borrowed view: dense with any strides, or compressed sparse rows; values float or double; never a copy.
+// A borrowed view: dense with any strides, or compressed sparse rows; values float or double; never
+// a copy.
 struct Rows {
     std::int64_t count = 0, features = 0;
     bool sparse = false, is_double = true, wide_indices = false;
-    bool ones = false;  // sparse, and every stored value is one, as in one-hot rows: products need not look at them
+    bool ones = false;  // sparse, and every stored value is one, as in one-hot rows: products need
+                        // not look at them
     const void* values = nullptr;
     std::int64_t row_stride = 0, column_stride = 0;  // in elements
     const void* indices = nullptr;
@@ -17,8 +19,10 @@ struct Rows {
     // Calls f(column, value) for the stored entries of a row.
     template <class F>
     void each(std::int64_t row, F&& f) const {
-        if (is_double) each_of(static_cast<const double*>(values), row, f);
-        else each_of(static_cast<const float*>(values), row, f);
+        if (is_double)
+            each_of(static_cast<const double*>(values), row, f);
+        else
+            each_of(static_cast<const float*>(values), row, f);
     }
 
   private:
@@ -35,7 +39,8 @@ struct Rows {
             for (std::int64_t t = starts[row]; t < starts[row + 1]; ++t) f(c[t], v[t]);
         } else {
             const auto* c = static_cast<const std::int32_t*>(indices);
-            for (std::int64_t t = starts[row]; t < starts[row + 1]; ++t) f(std::int64_t(c[t]), v[t]);
+            for (std::int64_t t = starts[row]; t < starts[row + 1]; ++t)
+                f(std::int64_t(c[t]), v[t]);
         }
     }
 };

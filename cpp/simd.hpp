@@ -1,7 +1,9 @@
-// Vectors of one register's width, by the compiler's vector extension: the same source serves SSE, AVX2, AVX-512 and NEON.
+// Vectors of one register's width, by the compiler's vector extension: the same source serves SSE,
+// AVX2, AVX-512 and NEON.
 //
-// Everything that is compiled once per instruction set lives in the inline namespace MARGRAVE_ISA, so that the linker can
-// never replace the plain version of an inline function by one that this processor lacks the instructions for.
+// Everything that is compiled once per instruction set lives in the inline namespace MARGRAVE_ISA,
+// so that the linker can never replace the plain version of an inline function by one that this
+// processor lacks the instructions for.
 #pragma once
 #include <cstdint>
 
@@ -67,15 +69,19 @@ MARGRAVE_INLINE Vec<T> splat(T x) {
 
 MARGRAVE_INLINE float absolute(float x) { return __builtin_fabsf(x); }
 MARGRAVE_INLINE double absolute(double x) { return __builtin_fabs(x); }
-MARGRAVE_INLINE Vec<float> absolute(Vec<float> x) { return (Vec<float>)((IVec<float>)x & 0x7fffffff); }
+MARGRAVE_INLINE Vec<float> absolute(Vec<float> x) {
+    return (Vec<float>)((IVec<float>)x & 0x7fffffff);
+}
 MARGRAVE_INLINE Vec<double> absolute(Vec<double> x) {
     return (Vec<double>)((IVec<double>)x & std::int64_t{0x7fffffffffffffff});
 }
 
-// 2^x for x <= 0: x = n + r with n an integer and |r| <= 1/2, a polynomial in r, and n straight into the exponent bits. What
-// would be below the smallest normal number is zero. Relative error below 2 units in the last place.
+// 2^x for x <= 0: x = n + r with n an integer and |r| <= 1/2, a polynomial in r, and n straight
+// into the exponent bits. What would be below the smallest normal number is zero. Relative error
+// below 2 units in the last place.
 MARGRAVE_INLINE Vec<float> power_of_two(Vec<float> x) {
-    const Vec<float> magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer in the low bits
+    const Vec<float> magic =
+        splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer in the low bits
     const Vec<float> smallest = splat(-126.0f);
     const auto vanishes = x < smallest;
     x = x > 0 ? Vec<float>{} : x;
@@ -120,7 +126,8 @@ constexpr double kLog2E = 1.44269504088896340736;
 
 template <class V>
 MARGRAVE_INLINE V hyperbolic_tangent(V x) {
-    const V e = power_of_two(absolute(x) * (-2 * decltype(x[0] + x[0])(kLog2E)));  // in (0, 1]: no overflow
+    const V e =
+        power_of_two(absolute(x) * (-2 * decltype(x[0] + x[0])(kLog2E)));  // in (0, 1]: no overflow
     const V t = (1 - e) / (1 + e);
     return x < 0 ? -t : t;
 }

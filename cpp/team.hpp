@@ -21,8 +21,9 @@ class Team {
 
     Team(int count, const Isa& isa) : threads(count), isa(&isa) {}
 
-    // Calls job(part, from, to) for stretches of 0..n, one part per thread, each part's stretches in order. The parts do not
-    // depend on which thread is faster, so that sums by part, added in order, come out the same every time.
+    // Calls job(part, from, to) for stretches of 0..n, one part per thread, each part's stretches
+    // in order. The parts do not depend on which thread is faster, so that sums by part, added in
+    // order, come out the same every time.
     template <class Job>
     void parts(std::int64_t n, std::int64_t stretch, Job&& job) {
         const std::int64_t count = part_count(n, stretch);
