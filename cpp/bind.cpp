@@ -13,9 +13,11 @@ PyRows dense_rows(nb::ndarray<nb::ro, nb::ndim<2>, nb::device::cpu> array) {
     r.rows.is_double = array.dtype() == nb::dtype<double>();
     if (!r.rows.is_double && array.dtype() != nb::dtype<float>())
         throw nb::type_error("rows must be float32 or float64");
-    r.rows.count = std::int64_t(array.shape(0)), r.rows.features = std::int64_t(array.shape(1));
+    r.rows.count = std::int64_t(array.shape(0));
+    r.rows.features = std::int64_t(array.shape(1));
     r.rows.values = array.data();
-    r.rows.row_stride = array.stride(0), r.rows.column_stride = array.stride(1);
+    r.rows.row_stride = array.stride(0);
+    r.rows.column_stride = array.stride(1);
     r.keep.push_back(nb::cast(array));
     return r;
 }
@@ -33,11 +35,15 @@ PyRows csr_rows(nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu> 
         throw nb::type_error("indices must be int32 or int64");
     if (starts.size() < 1 || features >= (std::int64_t(1) << 31))
         throw nb::value_error("compressed rows of a wrong shape");
-    r.rows.count = std::int64_t(starts.size()) - 1, r.rows.features = features;
-    r.rows.values = values.data(), r.rows.indices = indices.data(), r.rows.starts = starts.data();
+    r.rows.count = std::int64_t(starts.size()) - 1;
+    r.rows.features = features;
+    r.rows.values = values.data();
+    r.rows.indices = indices.data();
+    r.rows.starts = starts.data();
     // Numbers from outside address memory: check them once.
-    const std::int64_t stored = std::int64_t(std::min(values.size(), indices.size())),
-                       first = starts.data()[0], last = starts.data()[r.rows.count];
+    const std::int64_t stored = std::int64_t(std::min(values.size(), indices.size()));
+    const std::int64_t first = starts.data()[0];
+    const std::int64_t last = starts.data()[r.rows.count];
     bool ordered = first >= 0 && last <= stored;
     for (std::int64_t i = 0; i < r.rows.count; ++i)
         ordered &= starts.data()[i] <= starts.data()[i + 1];
@@ -74,7 +80,9 @@ nb::dict table(List) {
 template <class T>
 nb::object tile_of(const PyKernel& kernel, const PyRows& A, const PyRows& B, int threads,
                    const Isa& isa) {
-    const std::int64_t n = A.rows.count, m = B.rows.count, stride = (m + 63) / 64 * 64;
+    const std::int64_t n = A.rows.count;
+    const std::int64_t m = B.rows.count;
+    const std::int64_t stride = (m + 63) / 64 * 64;
     std::vector<T> out(std::size_t(n) * m);
     {
         nb::gil_scoped_release free;

@@ -76,9 +76,13 @@ struct PyLinearRows {
     }
     // f, bounds of its errors, v and bounds of its errors.
     nb::tuple audit(const Doubles& w, const Doubles& b, bool compensated) {
-        const std::size_t n = std::size_t(rows.count()), d = std::size_t(rows.features());
+        const std::size_t n = std::size_t(rows.count());
+        const std::size_t d = std::size_t(rows.features());
         if (w.size() != d || b.size() != n) throw nb::value_error("arrays of a wrong length");
-        std::vector<double> f(n), f_error(n), high(d), low(d);
+        std::vector<double> f(n);
+        std::vector<double> f_error(n);
+        std::vector<double> high(d);
+        std::vector<double> low(d);
         double size = 0;
         std::vector<CompensatedSum> sums(d);
         {
@@ -86,7 +90,10 @@ struct PyLinearRows {
             size =
                 rows.audit(compensated, w.data(), b.data(), f.data(), f_error.data(), sums.data());
         }
-        for (std::size_t k = 0; k < d; ++k) high[k] = sums[k].high, low[k] = sums[k].low;
+        for (std::size_t k = 0; k < d; ++k) {
+            high[k] = sums[k].high;
+            low[k] = sums[k].low;
+        }
         return nb::make_tuple(to_numpy(std::move(f)), to_numpy(std::move(f_error)),
                               to_numpy(std::move(high)), to_numpy(std::move(low)), size);
     }
@@ -113,8 +120,10 @@ struct PyRowTerms {
         if (length != y.size()) throw nb::value_error("arrays of a wrong length");
     }
     nb::tuple respond(const std::optional<Doubles>& centre, double delta, const Doubles& f) {
-        check(f.size()), check(centre ? centre->size() : y.size());
-        std::vector<double> beta(f.size()), bend(f.size());
+        check(f.size());
+        check(centre ? centre->size() : y.size());
+        std::vector<double> beta(f.size());
+        std::vector<double> bend(f.size());
         {
             nb::gil_scoped_release free;
             terms.respond(centre ? centre->data() : nullptr, delta, f.data(), beta.data(),
@@ -124,13 +133,16 @@ struct PyRowTerms {
     }
     double line_search(const std::optional<Doubles>& centre, double delta, const Doubles& f,
                        const Doubles& df, double slope, double square) {
-        check(f.size()), check(df.size()), check(centre ? centre->size() : y.size());
+        check(f.size());
+        check(df.size());
+        check(centre ? centre->size() : y.size());
         nb::gil_scoped_release free;
         return terms.line_search(centre ? centre->data() : nullptr, delta, f.data(), df.data(),
                                  slope, square);
     }
     double gap(const Doubles& beta, const Doubles& f, double b) {
-        check(beta.size()), check(f.size());
+        check(beta.size());
+        check(f.size());
         nb::gil_scoped_release free;
         return terms.gap(beta.data(), f.data(), b);
     }
@@ -161,23 +173,31 @@ struct PyRowTerms {
     }
     nb::dict audit(const Doubles& beta, const Doubles& f, const Doubles& error, double b,
                    bool closely) {
-        check(beta.size()), check(f.size()), check(error.size());
+        check(beta.size());
+        check(f.size());
+        check(error.size());
         RowTerms::Audit found;
         {
             nb::gil_scoped_release free;
             found = terms.audit(beta.data(), f.data(), error.data(), b, closely);
         }
         nb::dict told;
-        told["gap"] = found.gap, told["upper"] = found.upper, told["conjugate"] = found.conjugate;
-        told["product"] = found.product, told["product_error"] = found.product_error,
+        told["gap"] = found.gap;
+        told["upper"] = found.upper;
+        told["conjugate"] = found.conjugate;
+        told["product"] = found.product;
+        told["product_error"] = found.product_error;
         told["size"] = found.size;
-        told["sum"] = found.sum.value(), told["sum_size"] = found.sum_size;
+        told["sum"] = found.sum.value();
+        told["sum_size"] = found.sum_size;
         return told;
     }
     nb::tuple absorb(const Doubles& beta, const Doubles& f, const Doubles& error, double b,
                      double change) {
         const bool same = error.size() == 1;  // for all rows
-        check(beta.size()), check(f.size()), check(same ? beta.size() : error.size());
+        check(beta.size());
+        check(f.size());
+        check(same ? beta.size() : error.size());
         std::pair<std::int64_t, double> found;
         {
             nb::gil_scoped_release free;
@@ -200,8 +220,11 @@ struct PyRowTerms {
 nb::object stochastic_steps(PyLinearRows& rows, PyRowTerms& terms, const Longs& order, double eta,
                             const Doubles& f, const Doubles& slopes, bool constant,
                             const Doubles& start) {
-    const std::int64_t n = rows.rows.count(), d = rows.rows.features();
-    terms.check(f.size()), terms.check(slopes.size()), terms.check(std::size_t(n));
+    const std::int64_t n = rows.rows.count();
+    const std::int64_t d = rows.rows.features();
+    terms.check(f.size());
+    terms.check(slopes.size());
+    terms.check(std::size_t(n));
     if (std::int64_t(start.size()) != d + 1) throw nb::value_error("a start of a wrong length");
     for (std::size_t t = 0; t < order.size(); ++t)
         if (order.data()[t] < 0 || order.data()[t] >= n) throw nb::value_error("no such row");
@@ -289,9 +312,14 @@ class PyLinearDescent {
     }
     static nb::dict told(const Round& r) {
         nb::dict d;
-        d["round"] = r.round, d["objective"] = r.primal, d["dual"] = r.dual, d["gap"] = r.gap,
+        d["round"] = r.round;
+        d["objective"] = r.primal;
+        d["dual"] = r.dual;
+        d["gap"] = r.gap;
         d["violation"] = r.violation;
-        d["support"] = r.support, d["steps"] = r.steps, d["intercept"] = r.bias,
+        d["support"] = r.support;
+        d["steps"] = r.steps;
+        d["intercept"] = r.bias;
         d["passes"] = r.passes;
         d["ago"] = std::chrono::duration<double>(std::chrono::steady_clock::now() - r.when).count();
         return d;
@@ -365,7 +393,8 @@ void bind_linear(nb::module_& m) {
         [](const Table& A, const Doubles& b) -> nb::object {
             if (A.shape(0) != A.shape(1) || A.shape(0) != b.size())
                 throw nb::value_error("a system of a wrong shape");
-            std::vector<double> factor(A.data(), A.data() + A.size()), x = copied(b);
+            std::vector<double> factor(A.data(), A.data() + A.size());
+            std::vector<double> x = copied(b);
             if (!solve_positive(factor.data(), x.data(), std::int64_t(x.size()), choose_isa("")))
                 return nb::none();
             return to_numpy(std::move(x));

@@ -51,7 +51,8 @@ struct PyKernelRows {
     // the time stopped it.
     nb::object multiply(const Longs& queries, const Table& coef, const Longs& points, bool exact,
                         double time_left, bool& interrupted) {
-        const Subset from = some(queries), to = some(points);
+        const Subset from = some(queries);
+        const Subset to = some(points);
         if (std::int64_t(coef.shape(0)) != from.count)
             throw nb::value_error("one row of coefficients per kernel row is needed");
         const std::size_t outputs = coef.shape(1);
@@ -121,10 +122,12 @@ struct PyKernelRows {
     // was stopped.
     nb::tuple multiply_carefully(const Longs& queries, const Doubles& coef, const Longs& points,
                                  double time_left) {
-        const Subset from = some(queries), to = some(points);
+        const Subset from = some(queries);
+        const Subset to = some(points);
         if (std::int64_t(coef.size()) != from.count)
             throw nb::value_error("one coefficient per kernel row is needed");
-        std::vector<double> sums(to.count), errors(to.count);
+        std::vector<double> sums(to.count);
+        std::vector<double> errors(to.count);
         bool whole = false;
         Watch watch;
         {
@@ -143,10 +146,14 @@ struct PyKernelRows {
     }
     nb::tuple rounding(const Longs& points) {
         const Subset of = some(points);
-        std::vector<double> products(of.count), relative(of.count), roots(of.count);
+        std::vector<double> products(of.count);
+        std::vector<double> relative(of.count);
+        std::vector<double> roots(of.count);
         const auto fill = [&](std::int64_t i) {
             const Rounding found = store.view<double>().exact->rounding(of[i]);
-            products[i] = found.product, relative[i] = found.relative, roots[i] = found.root;
+            products[i] = found.product;
+            relative[i] = found.relative;
+            roots[i] = found.root;
         };
         {
             nb::gil_scoped_release free;
@@ -235,9 +242,14 @@ class PyForeignRows {
 
 nb::dict as_dict(const Round& r) {
     nb::dict d;
-    d["round"] = r.round, d["objective"] = r.primal, d["dual"] = r.dual, d["gap"] = r.gap,
+    d["round"] = r.round;
+    d["objective"] = r.primal;
+    d["dual"] = r.dual;
+    d["gap"] = r.gap;
     d["violation"] = r.violation;
-    d["support"] = r.support, d["steps"] = r.steps, d["kernel_values"] = r.kernel_values,
+    d["support"] = r.support;
+    d["steps"] = r.steps;
+    d["kernel_values"] = r.kernel_values;
     d["intercept"] = r.bias;
     d["ago"] = std::chrono::duration<double>(std::chrono::steady_clock::now() - r.when).count();
     return d;
@@ -302,8 +314,14 @@ class PyDescent {
         return shaped([](auto& w) { return w.scores; });
     }
     nb::tuple work() {
-        std::int64_t rounds = 0, steps = 0, values = 0;
-        visit([&](auto& w) { rounds = w.rounds(), steps = w.steps(), values = w.kernel_values(); });
+        std::int64_t rounds = 0;
+        std::int64_t steps = 0;
+        std::int64_t values = 0;
+        visit([&](auto& w) {
+            rounds = w.rounds();
+            steps = w.steps();
+            values = w.kernel_values();
+        });
         return nb::make_tuple(rounds, steps, values);
     }
     bool interrupted() {

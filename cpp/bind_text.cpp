@@ -28,7 +28,8 @@ nb::dict read(const Bytes& text, const TextRules& rules, int threads) {
                         rules, pool, watch))
             throw Stopped{};
     }
-    const std::size_t rows = std::size_t(found.rows), entries = std::size_t(found.entries);
+    const std::size_t rows = std::size_t(found.rows);
+    const std::size_t entries = std::size_t(found.entries);
     nb::dict d;
     d["values"] = owned(std::move(found.values), {entries});
     d["columns"] = owned(std::move(found.columns), {entries});

@@ -142,13 +142,19 @@ class RowCache {
         return true;
     }
     void release(Pool& pool) {
-        for (auto& [memory, size] : pool.slabs)
-            return_pages(memory, size), bytes_ -= std::int64_t(size);
-        pool.slabs.clear(), pool.slots.clear(), pool.free.clear(), pool.order.clear(),
-            pool.at.clear();
+        for (auto& [memory, size] : pool.slabs) {
+            return_pages(memory, size);
+            bytes_ -= std::int64_t(size);
+        }
+        pool.slabs.clear();
+        pool.slots.clear();
+        pool.free.clear();
+        pool.order.clear();
+        pool.at.clear();
     }
 
-    std::int64_t budget_, bytes_ = 0;
+    std::int64_t budget_;
+    std::int64_t bytes_ = 0;
     std::uint64_t round_ = 0;
     std::vector<Pool> pools_;
     std::vector<unsigned char> uses_;

@@ -11,7 +11,10 @@ namespace margrave {
 // positive definite.
 inline bool solve_positive(double* A, double* b, std::int64_t n, const Isa& isa) {
     Rows rows;  // of A
-    rows.count = n, rows.values = A, rows.row_stride = n, rows.column_stride = 1;
+    rows.count = n;
+    rows.values = A;
+    rows.row_stride = n;
+    rows.column_stride = 1;
     const RowOperations operations = isa.row_operations(rows);
     const auto product = [&](std::int64_t row, const double* x, std::int64_t length) {
         rows.features = length;

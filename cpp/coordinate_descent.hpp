@@ -65,18 +65,23 @@ class CoordinateDescent : public MovingPoint<T> {
             still_ = 0;
         else if (++still_ >= 20)
             return Status::stalled;
-        best_gap_ = std::min(best_gap_, last_.gap), best_dual_ = std::min(best_dual_, last_.dual);
+        best_gap_ = std::min(best_gap_, last_.gap);
+        best_dual_ = std::min(best_dual_, last_.dual);
         return Status::running;
     }
 
     template <class L>
     Status batch(const L& loss) {
         kernel_.cache->begin_round();
-        const std::int64_t n = std::int64_t(y.size()), w = std::min(kBatch, n - next_);
+        const std::int64_t n = std::int64_t(y.size());
+        const std::int64_t w = std::min(kBatch, n - next_);
         const std::int64_t* members = order_.data() + next_;
         std::vector<std::int64_t> all(w);
         std::vector<double> f(w);
-        for (std::int64_t s = 0; s < w; ++s) all[s] = rows_[members[s]], f[s] = scores[members[s]];
+        for (std::int64_t s = 0; s < w; ++s) {
+            all[s] = rows_[members[s]];
+            f[s] = scores[members[s]];
+        }
         const std::int64_t leading = (w + 63) / 64 * 64;
         block_.resize(w * leading);
         std::vector<T*> out(w);
@@ -89,24 +94,32 @@ class CoordinateDescent : public MovingPoint<T> {
         std::vector<double> change, after;
         for (std::int64_t s = 0; s < w; ++s, ++steps_) {
             const std::int64_t i = members[s];
-            const double value = one_step(loss, y[i], C[i], beta[i], f[s], this->diagonal(i)),
-                         by = value - beta[i];
+            const double value = one_step(loss, y[i], C[i], beta[i], f[s], this->diagonal(i));
+            const double by = value - beta[i];
             if (by == 0) continue;
-            changed.push_back(i), change.push_back(by), after.push_back(value);
+            changed.push_back(i);
+            change.push_back(by);
+            after.push_back(value);
             for (std::int64_t t = s + 1; t < w; ++t) f[t] += by * double(out[s][t]);
         }
         if (!changed.empty() && !this->add_rows(changed, change)) return Status::stopped;
-        for (std::size_t c = 0; c < changed.size(); ++c)
-            beta[changed[c]] = after[c], this->moved(loss, changed[c]);
+        for (std::size_t c = 0; c < changed.size(); ++c) {
+            beta[changed[c]] = after[c];
+            this->moved(loss, changed[c]);
+        }
         next_ += w;
-        if (next_ == n) next_ = 0, ++rounds_;
+        if (next_ == n) {
+            next_ = 0;
+            ++rounds_;
+        }
         return Status::running;
     }
 
     std::mt19937_64 random_;
     std::vector<std::int64_t> order_;
     std::int64_t next_ = 0;  // place in the order where the pass stands
-    double best_gap_ = kInfinity, best_dual_ = kInfinity;
+    double best_gap_ = kInfinity;
+    double best_dual_ = kInfinity;
     int still_ = 0;  // passes that brought nothing
     Aligned<T> block_;
 };

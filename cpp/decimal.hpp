@@ -29,7 +29,8 @@ inline const char* read_decimal(const char* p, double& value) {
     const char* const digits = p;
     std::uint64_t mantissa = 0;  // of up to 19 digits; of more it is not used
     while (is_digit(*p)) mantissa = 10 * mantissa + std::uint64_t(*p++ - '0');
-    std::int64_t count = p - digits, exponent = 0;
+    std::int64_t count = p - digits;
+    std::int64_t exponent = 0;
     if (*p == '.') {
         const char* const fraction = ++p;
         while (is_digit(*p)) mantissa = 10 * mantissa + std::uint64_t(*p++ - '0');

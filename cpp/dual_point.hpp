@@ -19,8 +19,16 @@
 namespace margrave {
 
 struct Round {
-    std::int64_t round = 0, support = 0, steps = 0, kernel_values = 0;
-    double primal = 0, dual = 0, gap = 0, violation = 0, bias = 0, passes = 0;
+    std::int64_t round = 0;
+    std::int64_t support = 0;
+    std::int64_t steps = 0;
+    std::int64_t kernel_values = 0;
+    double primal = 0;
+    double dual = 0;
+    double gap = 0;
+    double violation = 0;
+    double bias = 0;
+    double passes = 0;
     std::chrono::steady_clock::time_point when{};
 };
 
@@ -29,7 +37,9 @@ struct Round {
 // linear term of a problem that is whole.
 struct Surroundings {
     std::vector<double> shift, scores;  // the part from outside, and all of it
-    double dual = 0, gap = 0, bound = 0;
+    double dual = 0;
+    double gap = 0;
+    double bound = 0;
 };
 
 template <class T>
@@ -64,11 +74,15 @@ class DualPoint {
                 rows_.push_back(i);
         }
         offsets_.push_back(n);
-        lo_.resize(n), hi_.resize(n), right_.resize(n), left_.resize(n);
+        lo_.resize(n);
+        hi_.resize(n);
+        right_.resize(n);
+        left_.resize(n);
         with_loss([&](const auto& loss) {
             for (std::int64_t i = 0; i < n; ++i) {
                 if (cold) beta[i] = loss.start(y[i], C[i]);
-                lo_[i] = loss.lo(y[i], C[i]), hi_[i] = loss.hi(y[i], C[i]);
+                lo_[i] = loss.lo(y[i], C[i]);
+                hi_[i] = loss.hi(y[i], C[i]);
                 beta[i] = std::clamp(beta[i], lo_[i], hi_[i]);
                 bound_ += loss.value(y[i], C[i], 0.0);
             }
@@ -147,10 +161,15 @@ class DualPoint {
         std::vector<char> in(y.size(), 0);
         std::vector<std::int64_t> support[2], points;
         std::vector<double> coef[2];
-        for (std::int64_t i : active) in[i] = 1, points.push_back(rows_[i]);
+        for (std::int64_t i : active) {
+            in[i] = 1;
+            points.push_back(rows_[i]);
+        }
         for (std::size_t i = 0; i < y.size(); ++i)
-            if (beta[i] != 0)
-                support[int(in[i])].push_back(rows_[i]), coef[int(in[i])].push_back(beta[i]);
+            if (beta[i] != 0) {
+                support[int(in[i])].push_back(rows_[i]);
+                coef[int(in[i])].push_back(beta[i]);
+            }
         const int within = support[1].size() < support[0].size();
         std::vector<double> sums(points.size());
         if (!kernel_.source->apply(
@@ -162,7 +181,8 @@ class DualPoint {
                                                 std::int64_t(points.size()));
         with_loss([&](const auto& loss) {
             sum_up(loss);
-            found.dual = last_.dual, found.bound = bound_;
+            found.dual = last_.dual;
+            found.bound = bound_;
             for (std::size_t t = 0; t < active.size(); ++t) {
                 const std::int64_t i = active[t];
                 found.scores.push_back(scores[i]);
@@ -186,11 +206,16 @@ class DualPoint {
         for (std::size_t t = 0; t < active.size(); ++t) {
             const std::int64_t i = active[t];
             in[i] = 1;
-            if (values[t] != beta[i])
-                changed.push_back(rows_[i]), change.push_back(values[t] - beta[i]);
+            if (values[t] != beta[i]) {
+                changed.push_back(rows_[i]);
+                change.push_back(values[t] - beta[i]);
+            }
         }
         for (std::int64_t i = 0; i < std::int64_t(y.size()); ++i)
-            if (!in[i]) others.push_back(i), other_rows.push_back(rows_[i]);
+            if (!in[i]) {
+                others.push_back(i);
+                other_rows.push_back(rows_[i]);
+            }
         std::vector<double> delta(others.size());
         if (!kernel_.source->apply({changed.data(), 0, std::int64_t(changed.size())}, change.data(),
                                    1, {other_rows.data(), 0, std::int64_t(other_rows.size())},
@@ -201,7 +226,8 @@ class DualPoint {
         for (std::size_t t = 0; t < others.size(); ++t) scores[others[t]] += delta[t];
         with_loss([&](const auto& loss) {
             for (std::size_t t = 0; t < active.size(); ++t) {
-                beta[active[t]] = values[t], scores[active[t]] = active_scores[t];
+                beta[active[t]] = values[t];
+                scores[active[t]] = active_scores[t];
                 moved(loss, active[t]);
             }
         });
@@ -222,18 +248,24 @@ class DualPoint {
             // First the rows that carry a coefficient, then those that carry a loss, then those
             // that the drift seen so far could move to one.
             for (int pass = 0; pass < 3 && whole; ++pass) {
-                check.clear(), local.clear();
+                check.clear();
+                local.clear();
                 for (std::int64_t i = 0; i < std::int64_t(y.size()); ++i) {
                     if (fresh[i]) continue;
-                    const double f = scores[i] + bias(loss, i), d = pass == 2 ? 10 * drift : 0.0;
+                    const double f = scores[i] + bias(loss, i);
+                    const double d = pass == 2 ? 10 * drift : 0.0;
                     const bool needed = pass == 0 ? beta[i] != 0
                                                   : loss.value(y[i], C[i], f - d) > 0 ||
                                                         loss.value(y[i], C[i], f + d) > 0;
-                    if (needed) check.push_back(rows_[i]), local.push_back(i), fresh[i] = 1;
+                    if (needed) {
+                        check.push_back(rows_[i]);
+                        local.push_back(i);
+                        fresh[i] = 1;
+                    }
                 }
                 std::vector<double> f(check.size());
-                const Subset carriers{support.data(), 0, std::int64_t(support.size())},
-                    rows{check.data(), 0, std::int64_t(check.size())};
+                const Subset carriers{support.data(), 0, std::int64_t(support.size())};
+                const Subset rows{check.data(), 0, std::int64_t(check.size())};
                 whole =
                     pass == 0
                         ? kernel_.exact->apply_among(carriers, coef.data(), f.data(), &watch)
@@ -300,14 +332,20 @@ class DualPoint {
     template <class F>
     void balance(int s, F&& on_side) {
         const std::int64_t n = std::int64_t(beta.size());
-        double positive = 0, negative = 0, up = 0, down = 0;
+        double positive = 0;
+        double negative = 0;
+        double up = 0;
+        double down = 0;
         for (std::int64_t i = 0; i < n; ++i)
-            if (on_side(i))
-                (beta[i] > 0 ? positive : negative) += std::fabs(beta[i]), up += hi_[i] - beta[i],
-                    down += beta[i] - lo_[i];
+            if (on_side(i)) {
+                (beta[i] > 0 ? positive : negative) += std::fabs(beta[i]);
+                up += hi_[i] - beta[i];
+                down += beta[i] - lo_[i];
+            }
         const double excess = positive - negative - sums_[s];
         if (std::fabs(excess) <= 1e-12 * std::max(positive, negative)) return;  // none but rounding
-        const bool rise = excess<-negative, fall = excess> positive;
+        const bool rise = excess < -negative;
+        const bool fall = excess > positive;
         for (std::int64_t i = 0; i < n; ++i) {
             if (!on_side(i)) continue;
             if (rise)
@@ -323,7 +361,10 @@ class DualPoint {
 
     void gather_support(std::vector<std::int64_t>& support, std::vector<double>& coef) const {
         for (std::int64_t i = 0; i < std::int64_t(beta.size()); ++i)
-            if (beta[i] != 0) support.push_back(rows_[i]), coef.push_back(beta[i]);
+            if (beta[i] != 0) {
+                support.push_back(rows_[i]);
+                coef.push_back(beta[i]);
+            }
     }
 
     // Sums over all rows in chunks of fixed size, added in order: the same for any number of
@@ -353,11 +394,15 @@ class DualPoint {
     template <class L>
     void measure(const L& loss) {
         struct Part {
-            std::array<double, 2> top{-kInfinity, -kInfinity}, bottom{kInfinity, kInfinity};
+            std::array<double, 2> top{-kInfinity, -kInfinity};
+            std::array<double, 2> bottom{kInfinity, kInfinity};
         };
         negligible_ = 1e-3 * target * std::max(std::fabs(last_.primal), std::fabs(last_.dual)) /
                       double(y.size());
-        if (!L::quadratic && pairs_) best_bias(loss), middle_ = bias_;
+        if (!L::quadratic && pairs_) {
+            best_bias(loss);
+            middle_ = bias_;
+        }
         Part all;
         for (const Part& part : chunked<Part>([&](std::int64_t from, std::int64_t to) {
                  Part p;
@@ -369,10 +414,12 @@ class DualPoint {
                  }
                  return p;
              }))
-            for (int s = 0; s < 2; ++s)
-                all.top[s] = std::max(all.top[s], part.top[s]),
+            for (int s = 0; s < 2; ++s) {
+                all.top[s] = std::max(all.top[s], part.top[s]);
                 all.bottom[s] = std::min(all.bottom[s], part.bottom[s]);
-        top_ = all.top, bottom_ = all.bottom;
+            }
+        top_ = all.top;
+        bottom_ = all.bottom;
         if (!pairs_) {
             last_.violation = std::max({0.0, top_[0], -bottom_[0]});
             middle_ = bias_ = {0, 0};
@@ -407,17 +454,20 @@ class DualPoint {
                     total += part;
                 return total;
             };
-            const double spread = std::fabs(top_[s] - bottom_[s]), from = bias_[s];
+            const double spread = std::fabs(top_[s] - bottom_[s]);
+            const double from = bias_[s];
             const double width =
                 L::quadratic && std::isfinite(spread) ? std::max(1e-3, spread) : 1.0;
             const auto [low, high] = root_bracket(slope, from, width, !L::quadratic);
-            double best = kInfinity, chosen = from;
+            double best = kInfinity;
+            double chosen = from;
             for (double b : {from, low, high}) {
                 bias_[s] = b;
                 sum_up(loss);
-                if (gap_sum_ < best)
-                    best = gap_sum_,
-                    chosen = b;  // the primal but for a constant, and with more digits
+                if (gap_sum_ < best) {
+                    best = gap_sum_;
+                    chosen = b;
+                }  // the primal but for a constant, and with more digits
             }
             bias_[s] = chosen;
         }
@@ -428,10 +478,12 @@ class DualPoint {
     template <class L>
     void sum_up(const L& loss) {
         struct Part {
-            double gap = 0, dual = 0;
+            double gap = 0;
+            double dual = 0;
             std::int64_t support = 0;
         };
-        double gap = 0, dual = around_.dual;
+        double gap = 0;
+        double dual = around_.dual;
         last_.support = 0;
         for (const Part& part : chunked<Part>([&](std::int64_t from, std::int64_t to) {
                  Part p;
@@ -441,8 +493,11 @@ class DualPoint {
                      p.support += beta[i] != 0;
                  }
                  return p;
-             }))
-            gap += part.gap, dual += part.dual, last_.support += part.support;
+             })) {
+            gap += part.gap;
+            dual += part.dual;
+            last_.support += part.support;
+        }
         last_.dual = dual;
         last_.primal = gap + around_.gap - dual;
         const double scale = std::max({std::fabs(last_.primal), std::fabs(dual), scale_, 1e-300});
@@ -461,15 +516,24 @@ class DualPoint {
         rows_;  // of the problem's blocks; the data set's number of each row
     Surroundings around_;
     LossParams loss_;
-    bool pairs_, unknown_ = false;
-    double sum_, scale_, bound_ = 0;  // bound: the primal value of the zero machine
+    bool pairs_;
+    bool unknown_ = false;
+    double sum_;
+    double scale_;
+    double bound_ = 0;  // bound: the primal value of the zero machine
     std::vector<double> lo_, hi_, right_,
         left_;  // bounds; one-sided derivatives of h, infinite at a bound
     Round last_;
-    double own_gap_ = 0, gap_sum_ = 0, negligible_ = 0;
-    std::array<double, 2> sums_{}, top_{}, bottom_{}, middle_{},
-        bias_{};  // of each side; the first alone where there is one
-    std::int64_t steps_ = 0, kernel_values_ = 0;
+    double own_gap_ = 0;
+    double gap_sum_ = 0;
+    double negligible_ = 0;
+    std::array<double, 2> sums_{};
+    std::array<double, 2> top_{};
+    std::array<double, 2> bottom_{};
+    std::array<double, 2> middle_{};
+    std::array<double, 2> bias_{};  // of each side; the first alone where there is one
+    std::int64_t steps_ = 0;
+    std::int64_t kernel_values_ = 0;
 };
 
 }  // namespace margrave

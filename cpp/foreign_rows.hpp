@@ -27,7 +27,8 @@ class ForeignRows {
     // stopped it: the sums are then not to be used.
     bool add(const Rows& foreign, const Subset& which, const std::int64_t* numbers,
              const double* change, double* sums, Watch* watch) {
-        const std::int64_t width = own_.count, stride = (width + 63) / 64 * 64;
+        const std::int64_t width = own_.count;
+        const std::int64_t stride = (width + 63) / 64 * 64;
         // Rows that are not kept had better stay in the second-level cache; but own rows that have
         // to be packed anew for every batch ask for large ones.
         const std::int64_t per = std::clamp<std::int64_t>(
@@ -38,7 +39,10 @@ class ForeignRows {
         for (std::int64_t from = 0; from < which.count; from += per) {
             const std::int64_t n = std::min(per, which.count - from);
             cache_->begin_round();
-            rows.assign(n, nullptr), out.clear(), missing.clear(), fresh.clear();
+            rows.assign(n, nullptr);
+            out.clear();
+            missing.clear();
+            fresh.clear();
             std::int64_t loose = 0;
             for (std::int64_t q = 0; q < n; ++q) {
                 const std::int64_t number = numbers[from + q];
@@ -51,7 +55,8 @@ class ForeignRows {
                             scratch_.resize(per * stride);
                         row = scratch_.data() + stride * loose++;
                     }
-                    missing.push_back(which[from + q]), out.push_back(row);
+                    missing.push_back(which[from + q]);
+                    out.push_back(row);
                 }
                 rows[q] = row;
             }

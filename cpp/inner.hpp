@@ -31,8 +31,10 @@ struct Largest {
         best = value[0];
         typename Simd<T>::Int at = where[0];
         for (int j = 1; j < Simd<T>::width; ++j)
-            if (value[j] > best || (value[j] == best && where[j] < at))
-                best = value[j], at = where[j];
+            if (value[j] > best || (value[j] == best && where[j] < at)) {
+                best = value[j];
+                at = where[j];
+            }
         return int(at);
     }
 };
@@ -61,8 +63,10 @@ struct InnerSolver {
     InnerSolver(Inner<T>& inner, const L& l)
         : p(inner), loss(l), padded((inner.size + W - 1) / W * W) {
         T* array = p.scratch;
-        for (T** a : {&minus_f, &right, &left, &curvature, &room_up, &room_down, &side})
-            *a = array, array += p.leading;
+        for (T** a : {&minus_f, &right, &left, &curvature, &room_up, &room_down, &side}) {
+            *a = array;
+            array += p.leading;
+        }
         for (int i = 0; i < padded; ++i) {
             const bool real = i < p.size;
             minus_f[i] = real ? T(-p.scores[i]) : T(0);
@@ -71,8 +75,11 @@ struct InnerSolver {
             side[i] = real && p.y[i] < 0;
             if (real)
                 moved(i);
-            else
-                right[i] = T(kInfinity), left[i] = T(-kInfinity), room_up[i] = room_down[i] = 0;
+            else {
+                right[i] = T(kInfinity);
+                left[i] = T(-kInfinity);
+                room_up[i] = room_down[i] = 0;
+            }
         }
     }
 
@@ -99,16 +106,19 @@ struct InnerSolver {
             for (int j = 0; j < padded; j += W, at += W) {
                 const Vec<T> g = load(minus_f + j) - by * load(changed + j);
                 store(minus_f + j, g);
-                const Vec<T> up = g - load(right + j), down = load(left + j) - g;
+                const Vec<T> up = g - load(right + j);
+                const Vec<T> down = load(left + j) - g;
                 const auto upward = up >= down;
-                const Vec<T> rate = upward ? up : down,
-                             room = upward ? load(room_up + j) : load(room_down + j);
-                const Vec<T> k = load(curvature + j), full = rate / k;
+                const Vec<T> rate = upward ? up : down;
+                const Vec<T> room = upward ? load(room_up + j) : load(room_down + j);
+                const Vec<T> k = load(curvature + j);
+                const Vec<T> full = rate / k;
                 const Vec<T> s = full < room ? full : room;
                 gain.see(rate > 0 ? s * (rate - k * s * T(0.5)) : Vec<T>{} - 1, at);
                 worst = rate > worst ? rate : worst;
             }
-            T best, violation = 0;
+            T best;
+            T violation = 0;
             const int i = gain.index(best);
             for (int j = 0; j < W; ++j) violation = worst[j] > violation ? worst[j] : violation;
             if (steps >= p.max_steps || !(best > 0) || !(violation > p.tolerance)) return steps;
@@ -118,9 +128,10 @@ struct InnerSolver {
             changed = row(i);
             if (change != 0)
                 moved(i);
-            else
-                right[i] = T(kInfinity),
-                left[i] = T(-kInfinity);  // below its resolution: leave it alone
+            else {
+                right[i] = T(kInfinity);
+                left[i] = T(-kInfinity);
+            }  // below its resolution: leave it alone
         }
     }
 
@@ -128,7 +139,8 @@ struct InnerSolver {
         constexpr int sides = 1 + L::sides;
         std::int64_t steps = 0;
         double change = 0;
-        const T *raised = row(0), *lowered = row(0);
+        const T* raised = row(0);
+        const T* lowered = row(0);
         for (;; ++steps) {
             Largest<T> highest[sides];
             Vec<T> lowest[sides];
@@ -138,28 +150,37 @@ struct InnerSolver {
             for (int j = 0; j < padded; j += W, at += W) {
                 const Vec<T> g = load(minus_f + j) - by * (load(raised + j) - load(lowered + j));
                 store(minus_f + j, g);
-                const Vec<T> up = g - load(right + j), low = g - load(left + j);
+                const Vec<T> up = g - load(right + j);
+                const Vec<T> low = g - load(left + j);
                 if constexpr (sides == 1) {
                     highest[0].see(up, at);
                     lowest[0] = low < lowest[0] ? low : lowest[0];
                 } else {
                     const auto other = load(side + j) > 0;
-                    const Vec<T> none = splat(T(kInfinity)), low_0 = other ? none : low,
-                                 low_1 = other ? low : none;
+                    const Vec<T> none = splat(T(kInfinity));
+                    const Vec<T> low_0 = other ? none : low;
+                    const Vec<T> low_1 = other ? low : none;
                     highest[0].see(other ? -none : up, at);
                     highest[1].see(other ? up : -none, at);
                     lowest[0] = low_0 < lowest[0] ? low_0 : lowest[0];
                     lowest[1] = low_1 < lowest[1] ? low_1 : lowest[1];
                 }
             }
-            T top = 0, violation = T(-kInfinity);
-            int i = -1, on = 0;
+            T top = 0;
+            T violation = T(-kInfinity);
+            int i = -1;
+            int on = 0;
             for (int s = 0; s < sides; ++s) {
-                T most, bottom = lowest[s][0];
+                T most;
+                T bottom = lowest[s][0];
                 const int where = highest[s].index(most);
                 for (int j = 1; j < W; ++j) bottom = lowest[s][j] < bottom ? lowest[s][j] : bottom;
-                if (s == 0 || most - bottom > violation)
-                    violation = most - bottom, top = most, i = where, on = s;
+                if (s == 0 || most - bottom > violation) {
+                    violation = most - bottom;
+                    top = most;
+                    i = where;
+                    on = s;
+                }
             }
             if (steps >= p.max_steps || !(violation > p.tolerance)) return steps;
 
@@ -170,31 +191,33 @@ struct InnerSolver {
             for (int j = 0; j < padded; j += W, at += W) {
                 Vec<T> rate = top - (load(minus_f + j) - load(left + j));
                 if constexpr (sides == 2) rate = load(side + j) == same ? rate : Vec<T>{};
-                const Vec<T> sum = curvature[i] + load(curvature + j),
-                             eta = sum - 2 * load(k_i + j), least = sum * T(kFlat) + kTiny<T>;
+                const Vec<T> sum = curvature[i] + load(curvature + j);
+                const Vec<T> eta = sum - 2 * load(k_i + j);
+                const Vec<T> least = sum * T(kFlat) + kTiny<T>;
                 gain.see(rate > 0 ? rate * rate / (eta > least ? eta : least) : Vec<T>{} - 1, at);
             }
             T best;
             const int j = gain.index(best);
             if (!(best > 0)) return steps;
-            const double sum = p.diagonal[i] + p.diagonal[j],
-                         eta = std::max(sum - 2 * double(k_i[j]), kFlat * sum + double(kTiny<T>));
+            const double sum = p.diagonal[i] + p.diagonal[j];
+            const double eta = std::max(sum - 2 * double(k_i[j]), kFlat * sum + double(kTiny<T>));
             const double slope = (double(minus_f[j]) - left[j]) - (double(minus_f[i]) - right[i]);
-            const double room_i = p.hi[i] - p.beta[i], room_j = p.beta[j] - p.lo[j];
+            const double room_i = p.hi[i] - p.beta[i];
+            const double room_j = p.beta[j] - p.lo[j];
             const Mover movers[] = {{p.y[i], p.C[i], p.beta[i], 1},
                                     {p.y[j], p.C[j], p.beta[j], -1}};
             change = line_minimum(loss, slope, eta, room_i < room_j ? room_i : room_j, movers);
             if (!(change > 0) ||
                 (p.beta[i] + change == p.beta[i] && p.beta[j] - change == p.beta[j])) {
-                right[i] = T(kInfinity),
+                right[i] = T(kInfinity);
                 left[j] = T(-kInfinity);  // below their resolution: leave them alone
                 change = 0;
                 continue;
             }
             if constexpr (!L::quadratic) {
                 // The choice knows only the least curvature. Against the steep wall near a bound
-                // the step is next to nothing, and two such variables would pass it back and forth for
-                // ever: leave the steeper one alone.
+                // the step is next to nothing, and two such variables would pass it back and forth
+                // for ever: leave the steeper one alone.
                 if (-change * slope < p.negligible) {
                     if (loss.steepness(p.C[i], p.y[i] * p.beta[i]) >
                         loss.steepness(p.C[j], p.y[j] * p.beta[j]))

@@ -19,7 +19,8 @@ constexpr int kLanes = 128 / sizeof(T);
 // Rows of X that meet a panel: either dense groups or compressed sparse rows.
 template <class T>
 struct Queries {
-    std::int64_t count = 0, features = 0;
+    std::int64_t count = 0;
+    std::int64_t features = 0;
     const T* dense =
         nullptr;  // group g, feature k, member r: dense[(g * features + k) * kGroup + r]
     const T* values = nullptr;
@@ -30,7 +31,8 @@ struct Queries {
 
 template <class T>
 struct Panels {
-    std::int64_t count = 0, features = 0;
+    std::int64_t count = 0;
+    std::int64_t features = 0;
     const T* values =
         nullptr;             // panel p, feature k, lane j: values[(p * features + k) * kLanes + j]
     const T* own = nullptr;  // own[p * kLanes + j]
@@ -44,7 +46,11 @@ struct Inner {
     int size = 0;
     std::int64_t leading = 0;  // of kernel
     const T* kernel = nullptr;
-    const double *y = nullptr, *C = nullptr, *lo = nullptr, *hi = nullptr, *diagonal = nullptr;
+    const double* y = nullptr;
+    const double* C = nullptr;
+    const double* lo = nullptr;
+    const double* hi = nullptr;
+    const double* diagonal = nullptr;
     double* beta = nullptr;
     const double* scores = nullptr;
     double tolerance = 0;

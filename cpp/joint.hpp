@@ -36,9 +36,13 @@ struct CrammerSinger {
             for (int c = 0; c < k; ++c) p[c] = c == best;
             return;
         }
-        for (int c = 0; c < k; ++c) p[c] += (f[c] + offset(c, y)) / curvature, z[c] = p[c];
+        for (int c = 0; c < k; ++c) {
+            p[c] += (f[c] + offset(c, y)) / curvature;
+            z[c] = p[c];
+        }
         std::sort(z, z + k, std::greater<double>());
-        double sum = 0, level = 0;
+        double sum = 0;
+        double level = 0;
         for (int c = 0; c < k; ++c) {
             sum += z[c];
             if (z[c] - (sum - 1) / (c + 1) > 0) level = (sum - 1) / (c + 1);
@@ -79,7 +83,8 @@ struct Softmax {
     // the derivative is level, curvature p_c + log p_c = curvature p0_c + f_c - mu; each side rises
     // in p_c, and sum_c p_c falls in mu.
     static void step(double* p, const double* f, int, int k, double curvature, double* z) {
-        double low = kInfinity, high = -kInfinity;
+        double low = kInfinity;
+        double high = -kInfinity;
         for (int c = 0; c < k; ++c) {
             z[c] = curvature * p[c] + f[c];
             high = std::max(high, z[c]);
@@ -88,10 +93,12 @@ struct Softmax {
         high += std::log(double(k));  // all p_c would be at most 1/k
         double mu = (low + high) / 2;
         for (int round = 0; round < 100; ++round) {
-            double sum = 0, slope = 0;
+            double sum = 0;
+            double slope = 0;
             for (int c = 0; c < k; ++c) {
                 p[c] = root(curvature, z[c] - mu);
-                sum += p[c], slope += p[c] / (1 + curvature * p[c]);
+                sum += p[c];
+                slope += p[c] / (1 + curvature * p[c]);
             }
             if (std::fabs(sum - 1) <= 1e-15 * k) break;
             (sum > 1 ? low : high) = mu;
@@ -118,7 +125,8 @@ struct Softmax {
         if (a * std::exp(u) + u < t)
             u = std::min(t, u + 1);  // Newton from the right side of a convex function stays there
         for (int step = 0; step < 60; ++step) {
-            const double e = a * std::exp(u), by = (e + u - t) / (e + 1);
+            const double e = a * std::exp(u);
+            const double by = (e + u - t) / (e + 1);
             u -= by;
             if (std::fabs(by) <= 1e-16 * std::max(1.0, std::fabs(u))) break;
         }
@@ -143,12 +151,16 @@ class JointPoint {
           C_(std::move(weights)),
           bias_(std::move(bias)) {
         const std::int64_t n = std::int64_t(y_.size());
-        p_.resize(n * k_), scores.assign(n * k_, 0.0), gaps_.resize(n), inside_.assign(n, 0),
-            beta.assign(n * k_, 0.0);
+        p_.resize(n * k_);
+        scores.assign(n * k_, 0.0);
+        gaps_.resize(n);
+        inside_.assign(n, 0);
+        beta.assign(n * k_, 0.0);
         capacity_ = int(std::min<std::int64_t>(n, size));
         with_loss([&](auto loss) {
             for (std::int64_t i = 0; i < n; ++i) {
-                double sum = 0, *p = p_.data() + i * k_;
+                double sum = 0;
+                double* p = p_.data() + i * k_;
                 for (int c = 0; c < k_; ++c) {
                     p[c] = start.empty()
                                ? loss.start(c, y_[i], k_)
@@ -166,13 +178,17 @@ class JointPoint {
     std::int64_t kernel_values() const { return kernel_values_; }
     void set_bias(std::vector<double> bias) {
         bias_ = std::move(bias);
-        best_gap_ = marked_gap_ = kInfinity, marked_round_ = rounds_;
+        best_gap_ = marked_gap_ = kInfinity;
+        marked_round_ = rounds_;
     }
 
     // Back to zero, for a start whose scores could not be computed in time.
     void forget() {
         for (std::size_t i = 0; i < y_.size(); ++i)
-            for (int c = 0; c < k_; ++c) p_[i * k_ + c] = c == y_[i], beta[i * k_ + c] = 0;
+            for (int c = 0; c < k_; ++c) {
+                p_[i * k_ + c] = c == y_[i];
+                beta[i * k_ + c] = 0;
+            }
     }
     // f = K beta from scratch.
     bool rebuild() { return multiply(*kernel_.source); }
@@ -230,7 +246,8 @@ class JointPoint {
         const std::int64_t n = std::int64_t(y_.size());
         constexpr std::int64_t per = 4096;
         struct Part {
-            double gap = 0, dual = 0;
+            double gap = 0;
+            double dual = 0;
             std::int64_t support = 0;
         };
         std::vector<Part> parts((n + per - 1) / per);
@@ -238,30 +255,41 @@ class JointPoint {
             std::vector<double> f(k_);
             Part& part = parts[t];
             for (std::int64_t i = t * per; i < std::min(n, (t + 1) * per); ++i) {
-                const double *p = p_.data() + i * k_, *b = beta.data() + i * k_,
-                             *s = scores.data() + i * k_;
+                const double* p = p_.data() + i * k_;
+                const double* b = beta.data() + i * k_;
+                const double* s = scores.data() + i * k_;
                 part.gap += gaps_[i] = C_[i] * loss.gap(p, with_bias(s, f.data()), y_[i], k_);
                 part.dual += C_[i] * loss.h(p, y_[i], k_);
                 bool any = false;
-                for (int c = 0; c < k_; ++c) part.dual += 0.5 * b[c] * s[c], any |= b[c] != 0;
+                for (int c = 0; c < k_; ++c) {
+                    part.dual += 0.5 * b[c] * s[c];
+                    any |= b[c] != 0;
+                }
                 part.support += any;
             }
         });
-        double gap = 0, dual = 0;
+        double gap = 0;
+        double dual = 0;
         last_.support = 0;
-        for (const Part& part : parts)
-            gap += part.gap, dual += part.dual, last_.support += part.support;
+        for (const Part& part : parts) {
+            gap += part.gap;
+            dual += part.dual;
+            last_.support += part.support;
+        }
         // The bias is a given number here: its share of the primal is b . sum beta.
         for (int c = 0; c < k_; ++c) {
             double sum = 0;
             for (std::int64_t i = 0; i < n; ++i) sum += beta[i * k_ + c];
             dual += bias_[c] * sum;
         }
-        last_.dual = dual, last_.primal = gap - dual;
+        last_.dual = dual;
+        last_.primal = gap - dual;
         last_.gap = gap / std::max({std::fabs(dual), std::fabs(last_.primal), 1e-300});
         last_.violation = *std::max_element(gaps_.begin(), gaps_.end());
         last_.when = std::chrono::steady_clock::now();
-        last_.round = rounds_, last_.steps = steps_, last_.kernel_values = kernel_values_;
+        last_.round = rounds_;
+        last_.steps = steps_;
+        last_.kernel_values = kernel_values_;
     }
 
     template <class L>
@@ -272,7 +300,8 @@ class JointPoint {
         best_gap_ = std::min(best_gap_, last_.gap);
         if (rounds_ >= marked_round_ + 100 + 8 * std::int64_t(y_.size()) / capacity_) {
             const bool still = rounds_ > 0 && best_gap_ > 0.99 * marked_gap_;
-            marked_round_ = rounds_, marked_gap_ = best_gap_;
+            marked_round_ = rounds_;
+            marked_gap_ = best_gap_;
             if (still) return Status::stalled;
         }
         choose();
@@ -296,8 +325,10 @@ class JointPoint {
         if (room < others.size())
             std::nth_element(others.begin(), others.begin() + room, others.end());
         std::sort(others.begin(), others.begin() + room);
-        for (std::size_t t = 0; t < room; ++t)
-            members_.push_back(others[t].second), inside_[others[t].second] = 1;
+        for (std::size_t t = 0; t < room; ++t) {
+            members_.push_back(others[t].second);
+            inside_[others[t].second] = 1;
+        }
     }
 
     template <class L>
@@ -312,12 +343,16 @@ class JointPoint {
         kernel_values_ += std::int64_t(w) * w;
         // Scores class by class, so that a step is k sums of vectors.
         std::vector<std::vector<double>> f(k_, std::vector<double>(w));
-        std::vector<double> before(std::size_t(w) * k_), row(k_), old(k_), z(k_);
+        std::vector<double> before(std::size_t(w) * k_);
+        std::vector<double> row(k_);
+        std::vector<double> old(k_);
+        std::vector<double> z(k_);
         double worst = 0;
         for (int s = 0; s < w; ++s) {
-            for (int c = 0; c < k_; ++c)
-                f[c][s] = scores[members_[s] * k_ + c] + bias_[c],
+            for (int c = 0; c < k_; ++c) {
+                f[c][s] = scores[members_[s] * k_ + c] + bias_[c];
                 before[s * k_ + c] = p_[members_[s] * k_ + c];
+            }
             worst = std::max(worst, gaps_[members_[s]]);
         }
         for (int pass = 0; pass < kPasses; ++pass) {
@@ -346,7 +381,8 @@ class JointPoint {
         std::vector<double> change;
         for (int s = 0; s < w; ++s) {
             const std::int64_t i = members_[s];
-            const double *now = p_.data() + i * k_, *then = before.data() + s * k_;
+            const double* now = p_.data() + i * k_;
+            const double* then = before.data() + s * k_;
             if (std::equal(now, now + k_, then)) continue;
             changed.push_back(i);
             for (int c = 0; c < k_; ++c) change.push_back(C_[i] * (then[c] - now[c]));
@@ -369,11 +405,13 @@ class JointPoint {
     template <class S>
     bool multiply(S& source) {
         std::vector<std::int64_t> support;
-        std::vector<double> coef, sums(scores.size());
+        std::vector<double> coef;
+        std::vector<double> sums(scores.size());
         for (std::int64_t i = 0; i < std::int64_t(y_.size()); ++i) {
             const double* b = beta.data() + i * k_;
             if (std::all_of(b, b + k_, [](double v) { return v == 0; })) continue;
-            support.push_back(i), coef.insert(coef.end(), b, b + k_);
+            support.push_back(i);
+            coef.insert(coef.end(), b, b + k_);
         }
         if (!source.apply({support.data(), 0, std::int64_t(support.size())}, coef.data(), k_,
                           {nullptr, 0, std::int64_t(y_.size())}, sums.data(), &watch))
@@ -393,8 +431,12 @@ class JointPoint {
     std::vector<std::int64_t> members_;  // of the working set, the newest last
     Aligned<T> block_;
     Round last_;
-    std::int64_t rounds_ = 0, steps_ = 0, kernel_values_ = 0, marked_round_ = 0;
-    double best_gap_ = kInfinity, marked_gap_ = kInfinity;
+    std::int64_t rounds_ = 0;
+    std::int64_t steps_ = 0;
+    std::int64_t kernel_values_ = 0;
+    std::int64_t marked_round_ = 0;
+    double best_gap_ = kInfinity;
+    double marked_gap_ = kInfinity;
 };
 
 }  // namespace margrave

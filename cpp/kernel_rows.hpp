@@ -31,13 +31,17 @@ struct KernelRows {
         std::vector<T*> out;
         for (std::size_t q = 0; q < rows.size(); ++q) {
             T* piece = cache->find(rows[q], block);
-            if (!piece && worth_keeping(rows[q], first) && (piece = cache->make(rows[q], block)))
-                missing.push_back(rows[q]), out.push_back(piece);
-            if (piece)
-                kept.push_back(piece), kept_at.push_back(std::int64_t(q));
-            else
-                loose.push_back(rows[q]), loose_coef.insert(loose_coef.end(), coef + q * outputs,
-                                                            coef + (q + 1) * outputs);
+            if (!piece && worth_keeping(rows[q], first) && (piece = cache->make(rows[q], block))) {
+                missing.push_back(rows[q]);
+                out.push_back(piece);
+            }
+            if (piece) {
+                kept.push_back(piece);
+                kept_at.push_back(std::int64_t(q));
+            } else {
+                loose.push_back(rows[q]);
+                loose_coef.insert(loose_coef.end(), coef + q * outputs, coef + (q + 1) * outputs);
+            }
         }
         const Subset all{nullptr, starts[block], columns};
         bool whole =
@@ -98,7 +102,8 @@ inline Fetch values_of(const Rows& matrix) {
 }
 
 struct StoreSettings {
-    bool is_double = false, cache = true;
+    bool is_double = false;
+    bool cache = true;
     std::int64_t memory = 0;  // bytes for packed and cached rows
     std::int64_t buffer = 0;  // bytes for rows on their way
     int threads = 1;
@@ -119,8 +124,10 @@ class KernelStore {
           isa_(&isa) {
         if (settings.is_double)
             build<double>(kernel, exact_, double_cache_);
-        else
-            build<float>(kernel, float_, float_cache_), exact_ = source<double>(kernel, false);
+        else {
+            build<float>(kernel, float_, float_cache_);
+            exact_ = source<double>(kernel, false);
+        }
     }
 
     template <class T>

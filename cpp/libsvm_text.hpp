@@ -43,8 +43,11 @@ class LibsvmText {
     std::unique_ptr<std::int32_t[]> columns;
     std::unique_ptr<std::int64_t[]> starts;  // entries of row i: starts[i] to starts[i + 1]
     std::unique_ptr<double[]> heads;
-    std::int64_t rows = 0, entries = 0, features = 0;
-    bool zero_based = false, has_qid = false;
+    std::int64_t rows = 0;
+    std::int64_t entries = 0;
+    std::int64_t features = 0;
+    bool zero_based = false;
+    bool has_qid = false;
 
     // False if the watch stopped it.
     bool read(const char* text, std::int64_t size, const TextRules& rules, Threads& threads,
@@ -69,19 +72,25 @@ class LibsvmText {
 
   private:
     struct Part {
-        const char *from = nullptr, *to = nullptr;  // whole lines, each with its end
-        std::int64_t lines = 0, colons = 0;         // no more rows and entries than these
-        std::int64_t row = 0, entry = 0;            // where the first ones belong
-        std::int64_t rows = 0, entries = 0, error_line = 0;
-        std::int64_t least = std::numeric_limits<std::int64_t>::max(), most = -1;  // index
+        const char* from = nullptr;
+        const char* to = nullptr;  // whole lines, each with its end
+        std::int64_t lines = 0;
+        std::int64_t colons = 0;  // no more rows and entries than these
+        std::int64_t row = 0;
+        std::int64_t entry = 0;  // where the first ones belong
+        std::int64_t rows = 0;
+        std::int64_t entries = 0;
+        std::int64_t error_line = 0;
+        std::int64_t least = std::numeric_limits<std::int64_t>::max();
+        std::int64_t most = -1;  // index
         bool has_qid = false;
         std::string error = {};
     };
 
     void cut(const char* text, std::int64_t size) {
         constexpr std::int64_t step = 1 << 20;
-        const char *end = text + size,
-                   *last = end;  // the last line may lack its end, and gets it in a copy
+        const char* end = text + size;
+        const char* last = end;  // the last line may lack its end, and gets it in a copy
         while (last > text && last[-1] != '\n') --last;
         for (const char* from = text; from < last;) {
             const char* to = last - from > step
@@ -103,16 +112,24 @@ class LibsvmText {
         const char* p = part.from;
         while (p < part.to) {  // sums of at most 255 fit into a byte, and bytes into vectors
             const std::ptrdiff_t n = std::min<std::ptrdiff_t>(255, part.to - p);
-            unsigned char lines = 0, colons = 0;
-            for (std::ptrdiff_t i = 0; i < n; ++i) lines += p[i] == '\n', colons += p[i] == ':';
-            part.lines += lines, part.colons += colons, p += n;
+            unsigned char lines = 0;
+            unsigned char colons = 0;
+            for (std::ptrdiff_t i = 0; i < n; ++i) {
+                lines += p[i] == '\n';
+                colons += p[i] == ':';
+            }
+            part.lines += lines;
+            part.colons += colons;
+            p += n;
         }
     }
 
     void place() {
         for (Part& part : parts_) {
-            part.row = rows, part.entry = entries;
-            rows += part.lines, entries += part.colons;
+            part.row = rows;
+            part.entry = entries;
+            rows += part.lines;
+            entries += part.colons;
         }
         // not filled here: the threads that parse touch the memory first
         values = std::make_unique_for_overwrite<T[]>(std::size_t(entries));
@@ -174,7 +191,8 @@ class LibsvmText {
             if (q == p || !is_end(*q) || !std::isfinite(head)) return wrong_head(p, q, part);
             p = q;
         }
-        std::int64_t at = part.entry + part.entries, last = -1;
+        std::int64_t at = part.entry + part.entries;
+        std::int64_t last = -1;
         const std::int64_t first = rules_.base == Base::zero ? 0 : 1;
         for (p = skip(p); *p != '\n' && *p != '#'; p = skip(p)) {
             const char* const word = p;
@@ -247,8 +265,10 @@ class LibsvmText {
                 for (std::int64_t i = 0; i < part.rows; ++i)
                     starts[rows + i + 1] = starts[part.row + i + 1] - back;
             }
-            rows += part.rows, entries += part.entries;
-            least = std::min(least, part.least), features = std::max(features, part.most);
+            rows += part.rows;
+            entries += part.entries;
+            least = std::min(least, part.least);
+            features = std::max(features, part.most);
             has_qid |= part.has_qid;
         }
         zero_based = rules_.base == Base::zero || (rules_.base == Base::found && least == 0);

@@ -88,10 +88,12 @@ class LinearDescent {
 
     // The point as it is, feasible, with exact weights and scores and the best intercept.
     Round tell() {
-        const std::int64_t n = rows_.count(), d = rows_.features();
+        const std::int64_t n = rows_.count();
+        const std::int64_t d = rows_.features();
         for (std::int64_t i = 0; i < n; ++i) beta[i] = items_[i].beta;
         terms_.make_feasible(beta.data(), intercept_ == Intercept::free);
-        weights.assign(d, 0.0), scores.resize(n);
+        weights.assign(d, 0.0);
+        scores.resize(n);
         rows_.transposed({beta.data(), 1, n}, {weights.data(), 1, d});
         rows_.multiply({weights.data(), 1, d}, {scores.data(), 1, n});
         passes_ += 2;
@@ -99,8 +101,11 @@ class LinearDescent {
         double b = intercept_ == Intercept::regularized ? sum : 0.0;
         if (intercept_ == Intercept::free)
             b = terms_.best_intercept(scores.data(), b_);
-        else
-            w_ = weights, b_ = b, sum_ = sum;  // without the rounding of many steps
+        else {
+            w_ = weights;
+            b_ = b;
+            sum_ = sum;
+        }  // without the rounding of many steps
         Round record;
         const double gap = terms_.gap(beta.data(), scores.data(), b);
         const double norm = std::inner_product(weights.begin(), weights.end(), weights.begin(),
@@ -112,14 +117,19 @@ class LinearDescent {
         record.support = std::count_if(beta.begin(), beta.end(), [](double x) { return x != 0; });
         if (intercept_ == Intercept::regularized)  // as of the kernel + 1
             for (double& f : scores) f += b;
-        if (record.gap > target) everyone(), trusting_ = false;
+        if (record.gap > target) {
+            everyone();
+            trusting_ = false;
+        }
         return record;
     }
 
   private:
-    static constexpr std::int64_t kBlock = 2, kLeftOut = -1;
-    static constexpr int kStill = 50, kChances = 40;  // passes that bring nothing before it looks
-                                                      // at all rows again, and how often
+    static constexpr std::int64_t kBlock = 2;
+    static constexpr std::int64_t kLeftOut = -1;
+    static constexpr int kStill = 50;
+    static constexpr int kChances = 40;  // passes that bring nothing before it looks
+                                         // at all rows again, and how often
 
     // One cache line holds what a step has to know of two rows, besides the rows themselves.
     struct Item {
@@ -129,7 +139,8 @@ class LinearDescent {
     void begin() {
         scores.assign(rows_.count(), 0.0);
         const std::vector<double> squares = rows_.squares();
-        const std::int64_t n = rows_.count(), d = rows_.features();
+        const std::int64_t n = rows_.count();
+        const std::int64_t d = rows_.features();
         w_.assign(d, 0.0);
         rows_.transposed({beta.data(), 1, n}, {w_.data(), 1, d});
         sum_ = std::accumulate(beta.begin(), beta.end(), 0.0);
@@ -153,8 +164,12 @@ class LinearDescent {
     // typical square, and at least what moves the intercept by one unit of the targets when all
     // rows ask for it.
     double multiplier_step(std::vector<double> squares) const {
-        double weight = 0, unit = 0;
-        for (const Item& item : items_) weight += item.C, unit += item.C * std::fabs(item.y);
+        double weight = 0;
+        double unit = 0;
+        for (const Item& item : items_) {
+            weight += item.C;
+            unit += item.C * std::fabs(item.y);
+        }
         std::nth_element(squares.begin(), squares.begin() + squares.size() / 2, squares.end());
         return std::max({0.3 * squares[squares.size() / 2], unit / weight / weight, 1e-300});
     }
@@ -165,7 +180,10 @@ class LinearDescent {
     void step(const L& loss, std::int64_t& place) {
         const std::int64_t i = place;
         Item& item = items_[i];
-        const double y = item.y, C = item.C, now = item.beta, f = rows_.dot(i, w_.data()) + b_;
+        const double y = item.y;
+        const double C = item.C;
+        const double now = item.beta;
+        const double f = rows_.dot(i, w_.data()) + b_;
         ++visits_;
         gap_ += loss.gap(y, C, now, f);
         if constexpr (L::quadratic) {
@@ -179,13 +197,15 @@ class LinearDescent {
             largest_ = std::max(largest_, rate);
             if (rate <= 0) return;
         }
-        const double value = one_step(loss, y, C, now, f, item.square + rho_), change = value - now;
+        const double value = one_step(loss, y, C, now, f, item.square + rho_);
+        const double change = value - now;
         if (change == 0) return;
         if constexpr (!L::quadratic)
             largest_ = std::max(largest_, std::fabs(change) * (item.square + rho_));
         ++steps_;
         rows_.add(i, change, w_.data());
-        b_ += rho_ * change, sum_ += change;
+        b_ += rho_ * change;
+        sum_ += change;
         conjugate_ += loss.h(y, C, value) - loss.h(y, C, now);
         support_ += (value != 0) - (now != 0);
         item.beta = value;
@@ -196,25 +216,29 @@ class LinearDescent {
     bool pass(const L& loss, std::chrono::steady_clock::time_point end) {
         if (next_ == 0) {
             shuffle();
-            gap_ = 0, largest_ = 0;
+            gap_ = 0;
+            largest_ = 0;
         }
         for (std::int64_t look = 1; next_ < std::int64_t(blocks_.size()); ++next_, ++look) {
             if (look % 64 == 0) {
                 if (watch().check()) throw Stopped{};
                 if (std::chrono::steady_clock::now() > end) return false;
             }
-            const std::int64_t from = blocks_[next_] * kBlock,
-                               to = std::min(from + kBlock, std::int64_t(active_.size()));
+            const std::int64_t from = blocks_[next_] * kBlock;
+            const std::int64_t to = std::min(from + kBlock, std::int64_t(active_.size()));
             if (next_ + 8 < std::int64_t(blocks_.size())) {
                 const std::int64_t soon = active_[blocks_[next_ + 4] * kBlock];
                 __builtin_prefetch(&items_[active_[blocks_[next_ + 8] * kBlock]]);
-                rows_.prefetch(soon), rows_.prefetch(std::min(soon + 1, rows_.count() - 1));
+                rows_.prefetch(soon);
+                rows_.prefetch(std::min(soon + 1, rows_.count() - 1));
             }
             for (std::int64_t t = from; t < to; ++t) step(loss, active_[t]);
         }
         std::erase(active_, kLeftOut);
-        next_ = 0, ++rounds_;
-        passes_ += double(visits_) / double(rows_.count()), visits_ = 0;
+        next_ = 0;
+        ++rounds_;
+        passes_ += double(visits_) / double(rows_.count());
+        visits_ = 0;
         discontent_ = largest_ > 0 ? largest_ : kInfinity;
         // The multiplier moves on as soon as the sum is what is furthest from right.
         if (intercept_ == Intercept::free && largest_ <= rho_ * std::fabs(sum_)) b_ += rho_ * sum_;
@@ -246,22 +270,29 @@ class LinearDescent {
             status = Status::converged;
         else if (still_ >= kStill && ++chances_ > kChances)
             status = Status::stalled;
-        else if (still_ >= kStill)
-            everyone(), still_ = 0;
-        else if (!all && (record.gap <= target || largest_ < 0.03 * discontent_of_all_))
+        else if (still_ >= kStill) {
             everyone();
-        best_gap_ = std::min(best_gap_, record.gap), best_dual_ = std::min(best_dual_, record.dual);
+            still_ = 0;
+        } else if (!all && (record.gap <= target || largest_ < 0.03 * discontent_of_all_))
+            everyone();
+        best_gap_ = std::min(best_gap_, record.gap);
+        best_dual_ = std::min(best_dual_, record.dual);
         // Rows that depend on each other almost entirely let steps creep: at this pace it would
         // take for ever.
         if (rounds_ >= slow_round_ + kSlow) {
             const bool slow = slow_dual_ - best_dual_ <= 1e-9 * (record.primal + record.dual) &&
                               best_gap_ > 0.99 * slow_gap_;
-            slow_round_ = rounds_, slow_dual_ = best_dual_, slow_gap_ = best_gap_;
+            slow_round_ = rounds_;
+            slow_dual_ = best_dual_;
+            slow_gap_ = best_gap_;
             if (slow && status == Status::running) status = Status::stalled;
         }
         // Passes over few rows come by the thousand: some of them are enough to tell of.
-        if (last || status != Status::running || record.when - told_ > std::chrono::milliseconds(2))
-            records.push_back(record), told_ = record.when;
+        if (last || status != Status::running ||
+            record.when - told_ > std::chrono::milliseconds(2)) {
+            records.push_back(record);
+            told_ = record.when;
+        }
         return status;
     }
 
@@ -283,8 +314,11 @@ class LinearDescent {
     }
 
     void fill(Round& record, double gap, double dual) const {
-        record.round = rounds_, record.steps = steps_, record.passes = passes_;
-        record.dual = dual, record.primal = gap - dual;
+        record.round = rounds_;
+        record.steps = steps_;
+        record.passes = passes_;
+        record.dual = dual;
+        record.primal = gap - dual;
         record.gap = gap / std::max({std::fabs(record.primal), std::fabs(dual), 1e-300});
         record.violation = largest_;
         record.when = std::chrono::steady_clock::now();
@@ -297,17 +331,33 @@ class LinearDescent {
     double patience_;  // passes after which it gives up
     std::vector<Item> items_;
     std::vector<double> w_;
-    std::vector<std::int64_t> active_, blocks_;    // in ascending order; the order of a pass
-    bool begun_ = false, warm_, trusting_ = true;  // that the rows left out are content
+    std::vector<std::int64_t> active_, blocks_;  // in ascending order; the order of a pass
+    bool begun_ = false;
+    bool warm_;
+    bool trusting_ = true;  // that the rows left out are content
     std::chrono::steady_clock::time_point told_{};
-    double b_ = 0, rho_ = 0, sum_ = 0, gap_ = 0, largest_ = 0, discontent_ = kInfinity,
-           discontent_of_all_ = 0, passes_ = 0, conjugate_ = 0;
-    double best_gap_ = kInfinity, best_dual_ = kInfinity;
+    double b_ = 0;
+    double rho_ = 0;
+    double sum_ = 0;
+    double gap_ = 0;
+    double largest_ = 0;
+    double discontent_ = kInfinity;
+    double discontent_of_all_ = 0;
+    double passes_ = 0;
+    double conjugate_ = 0;
+    double best_gap_ = kInfinity;
+    double best_dual_ = kInfinity;
     static constexpr std::int64_t kSlow = 10000;  // passes
     std::int64_t slow_round_ = 0;
-    double slow_dual_ = kInfinity, slow_gap_ = kInfinity;
-    std::int64_t next_ = 0, rounds_ = 0, steps_ = 0, visits_ = 0, support_ = 0;
-    int still_ = 0, chances_ = 0;
+    double slow_dual_ = kInfinity;
+    double slow_gap_ = kInfinity;
+    std::int64_t next_ = 0;
+    std::int64_t rounds_ = 0;
+    std::int64_t steps_ = 0;
+    std::int64_t visits_ = 0;
+    std::int64_t support_ = 0;
+    int still_ = 0;
+    int chances_ = 0;
 };
 
 }  // namespace margrave

@@ -25,8 +25,10 @@ class LinearRows {
     LinearRows(const Rows& rows, const std::vector<std::int64_t>& firsts,
                const std::vector<std::int64_t>& lasts, Team& team)
         : rows_(rows), firsts_(firsts), team_(&team), operations_(team.isa->row_operations(rows)) {
-        for (std::size_t s = 0; s < firsts.size(); ++s)
-            starts_.push_back(count_), count_ += lasts[s] - firsts[s];
+        for (std::size_t s = 0; s < firsts.size(); ++s) {
+            starts_.push_back(count_);
+            count_ += lasts[s] - firsts[s];
+        }
         stretch_ = std::clamp<std::int64_t>(
             (std::int64_t(1) << 18) / std::max<std::int64_t>(1, entries_per_row()), 64, 1 << 14);
     }
@@ -41,8 +43,8 @@ class LinearRows {
     }
     // Row i will be needed soon.
     void prefetch(std::int64_t i) const {
-        const std::int64_t at = rows_.sparse ? rows_.starts[row(i)] : row(i) * rows_.row_stride,
-                           size = rows_.is_double ? 8 : 4;
+        const std::int64_t at = rows_.sparse ? rows_.starts[row(i)] : row(i) * rows_.row_stride;
+        const std::int64_t size = rows_.is_double ? 8 : 4;
         if (rows_.sparse)
             __builtin_prefetch(static_cast<const char*>(rows_.indices) +
                                at * (rows_.wide_indices ? 8 : 4));
@@ -84,7 +86,8 @@ class LinearRows {
 
     // out[c] += sum_i b[c][i] x_i
     void transposed(Columns<const double> b, Columns<double> out) const {
-        const std::int64_t d = features(), parts = team_->part_count(count_, stretch_);
+        const std::int64_t d = features();
+        const std::int64_t parts = team_->part_count(count_, stretch_);
         std::vector<double> sums(parts * b.count * d, 0.0);
         team_->parts(count_, stretch_, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
             for (std::int64_t i = from; i < to; ++i)
@@ -103,20 +106,21 @@ class LinearRows {
     // size of the terms behind v.
     double audit(bool compensated, const double* w, const double* b, double* f, double* f_error,
                  CompensatedSum* v) const {
-        const std::int64_t d = features(), parts = team_->part_count(count_, stretch_);
+        const std::int64_t d = features();
+        const std::int64_t parts = team_->part_count(count_, stretch_);
         double length = 0;
         for (std::int64_t k = 0; k < d; ++k) length += w[k] * w[k];
         length = std::sqrt(length) * (1 + double(d) * kUnit);
         std::vector<CompensatedSum> sums(compensated ? parts * d : 0);
-        std::vector<double> plain(compensated ? 0 : parts * d, 0.0), sizes(parts, 0.0);
+        std::vector<double> plain(compensated ? 0 : parts * d, 0.0);
+        std::vector<double> sizes(parts, 0.0);
         team_->parts(count_, stretch_, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
             CompensatedSum* to_v = compensated ? sums.data() + part * d : nullptr;
             double size = 0;  // the threads' own, not next to each other in memory
             for (std::int64_t i = from; i < to; ++i) {
-                const double factor = b[i],
-                             terms = 2 + double(rows_.sparse ? rows_.starts[row(i) + 1] -
-                                                                   rows_.starts[row(i)]
-                                                             : d);
+                const double factor = b[i];
+                const double terms =
+                    2 + double(rows_.sparse ? rows_.starts[row(i) + 1] - rows_.starts[row(i)] : d);
                 const double norm =
                     std::sqrt(operations_.square(rows_, row(i))) * (1 + terms * kUnit);
                 size += std::fabs(factor) * norm;
@@ -140,9 +144,10 @@ class LinearRows {
         for (std::int64_t part = 0; part < parts; ++part) {
             size += sizes[part];
             for (std::int64_t k = 0; k < d; ++k) {
-                if (compensated)
-                    v[k].add(sums[part * d + k].high), v[k].low += sums[part * d + k].low;
-                else
+                if (compensated) {
+                    v[k].add(sums[part * d + k].high);
+                    v[k].low += sums[part * d + k].low;
+                } else
                     v[k].add(plain[part * d + k]);
             }
         }
@@ -151,7 +156,8 @@ class LinearRows {
 
     // out += sum_i D_i x_i x_i, feature by feature
     void diagonal(const double* D, double* out) const {
-        const std::int64_t d = features(), parts = team_->part_count(count_, stretch_);
+        const std::int64_t d = features();
+        const std::int64_t parts = team_->part_count(count_, stretch_);
         std::vector<double> sums(parts * d, 0.0);
         team_->parts(count_, stretch_, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
             double* to_part = sums.data() + part * d;
@@ -169,8 +175,9 @@ class LinearRows {
     // double precision takes over.
     template <class T>
     void gram(const double* D, double* matrix, double* border) const {
-        const std::int64_t d = features(), parts = team_->part_count(count_, stretch_),
-                           filled = entries_per_row();
+        const std::int64_t d = features();
+        const std::int64_t parts = team_->part_count(count_, stretch_);
+        const std::int64_t filled = entries_per_row();
         std::vector<Gram<T>> sums;
         for (std::int64_t part = 0; part < parts; ++part) sums.emplace_back(d);
         // Scattered products cost about twenty times as much as those of dense tiles.
@@ -234,8 +241,11 @@ class LinearRows {
     // Only l <= k is summed by tiles.
     template <class T>
     struct Gram {
-        static constexpr std::int64_t L = kLanes<T>, kBlock = 256;
-        std::int64_t d, stride, rows = 0;
+        static constexpr std::int64_t L = kLanes<T>;
+        static constexpr std::int64_t kBlock = 256;
+        std::int64_t d;
+        std::int64_t stride;
+        std::int64_t rows = 0;
         Aligned<double> sums;
         Aligned<T> block, left, right, values, zeros;
         std::vector<T*> out;
@@ -258,18 +268,22 @@ class LinearRows {
             });
         }
         void take(const Rows& data, std::int64_t row, double factor, const Isa& isa) {
-            const std::int64_t groups = (d + kGroup - 1) / kGroup, panels = stride / L;
+            const std::int64_t groups = (d + kGroup - 1) / kGroup;
+            const std::int64_t panels = stride / L;
             if (block.empty()) {
-                block.resize(d * stride), left.assign(groups * kGroup * kBlock, T(0)),
-                    right.assign(stride * kBlock, T(0));
-                values.assign(std::max(stride, groups * kGroup), T(0)), zeros = values;
+                block.resize(d * stride);
+                left.assign(groups * kGroup * kBlock, T(0));
+                right.assign(stride * kBlock, T(0));
+                values.assign(std::max(stride, groups * kGroup), T(0));
+                zeros = values;
                 for (std::int64_t k = 0; k < d; ++k) out.push_back(block.data() + k * stride);
             }
             T* x = values.data();
             if (data.sparse) std::fill(values.begin(), values.end(), T(0));
             data.each(row, [&](std::int64_t k, double v) { x[k] = T(v); });
             const T price = T(factor);
-            T *to_left = left.data() + rows * kGroup, *to_right = right.data() + rows * L;
+            T* to_left = left.data() + rows * kGroup;
+            T* to_right = right.data() + rows * L;
             for (std::int64_t g = 0; g < groups; ++g)
                 for (int r = 0; r < kGroup; ++r)
                     to_left[g * kBlock * kGroup + r] = price * x[g * kGroup + r];
@@ -287,8 +301,10 @@ class LinearRows {
                 const Panels<T> panel{1, kBlock, right.data() + p * kBlock * L, zeros.data(),
                                       nullptr};
                 Queries<T> queries;
-                queries.count = std::min(d, (p + 1) * L), queries.features = kBlock,
-                queries.dense = left.data(), queries.own = zeros.data();
+                queries.count = std::min(d, (p + 1) * L);
+                queries.features = kBlock;
+                queries.dense = left.data();
+                queries.own = zeros.data();
                 isa.operations<T>().tile(products(), queries, panel, out.data(), p * L);
                 for (std::int64_t l = 0; l < queries.count; ++l)
                     for (std::int64_t k = p * L; k < (p + 1) * L; ++k)
@@ -320,7 +336,8 @@ class LinearRows {
 
     Rows rows_;
     std::vector<std::int64_t> firsts_, starts_;
-    std::int64_t count_ = 0, stretch_ = 1;
+    std::int64_t count_ = 0;
+    std::int64_t stretch_ = 1;
     mutable double longest_ = -1;  // not known yet
     Team* team_;
     RowOperations operations_;

@@ -11,10 +11,18 @@ namespace margrave {
 // A function with jumps has one between the ends.
 template <class F>
 std::pair<double, double> root_bracket(F&& function, double from, double width, bool smooth) {
-    double low = from - width, high = from + width, at_low = function(low),
-           at_high = function(high);
-    for (int t = 0; t < 60 && at_low > 0; ++t) low -= width *= 2, at_low = function(low);
-    for (int t = 0; t < 60 && at_high < 0; ++t) high += width *= 2, at_high = function(high);
+    double low = from - width;
+    double high = from + width;
+    double at_low = function(low);
+    double at_high = function(high);
+    for (int t = 0; t < 60 && at_low > 0; ++t) {
+        low -= width *= 2;
+        at_low = function(low);
+    }
+    for (int t = 0; t < 60 && at_high < 0; ++t) {
+        high += width *= 2;
+        at_high = function(high);
+    }
     for (int t = 0; t < 100 && high - low > 1e-15 * std::max(std::fabs(high), std::fabs(low));
          ++t) {
         double b = (low + high) / 2;
@@ -23,10 +31,13 @@ std::pair<double, double> root_bracket(F&& function, double from, double width, 
         const double at = function(b);
         if (at == 0)
             low = high = b;
-        else if (at > 0)
-            high = b, at_high = at;
-        else
-            low = b, at_low = at;
+        else if (at > 0) {
+            high = b;
+            at_high = at;
+        } else {
+            low = b;
+            at_low = at;
+        }
     }
     return {low, high};
 }

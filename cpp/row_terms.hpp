@@ -48,14 +48,21 @@ class RowTerms {
                                   df[i];
                        });
             };
-            double low = 0, at_low = slope(0), high = 1, at_high = slope(1);
+            double low = 0;
+            double at_low = slope(0);
+            double high = 1;
+            double at_high = slope(1);
             const double enough = 0.2 * std::fabs(at_low);
             if (!(at_low < 0)) {  // no way down: rounding
                 found = 0;
                 return;
             }
-            for (int t = 0; t < 20 && at_high < -enough; ++t)
-                low = high, at_low = at_high, high *= 2, at_high = slope(high);
+            for (int t = 0; t < 20 && at_high < -enough; ++t) {
+                low = high;
+                at_low = at_high;
+                high *= 2;
+                at_high = slope(high);
+            }
             found = high;
             double at = at_high;
             int stayed = 0;  // the end that has stayed: -1 the lower, 1 the upper
@@ -64,11 +71,13 @@ class RowTerms {
                                    low + 0.01 * (high - low), high - 0.01 * (high - low));
                 at = slope(found);
                 if (at > 0) {
-                    high = found, at_high = at;
+                    high = found;
+                    at_high = at;
                     if (stayed == -1) at_low /= 2;
                     stayed = -1;
                 } else {
-                    low = found, at_low = at;
+                    low = found;
+                    at_low = at;
                     if (stayed == 1) at_high /= 2;
                     stayed = 1;
                 }
@@ -110,13 +119,21 @@ class RowTerms {
         team_->parts(n_, kStretch, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
             CompensatedSum sum;
             double size = 0;
-            for (std::int64_t i = from; i < to; ++i) sum.add(beta[i]), size += std::fabs(beta[i]);
-            parts[part].first.add(sum.high), parts[part].first.low += sum.low,
-                parts[part].second += size;
+            for (std::int64_t i = from; i < to; ++i) {
+                sum.add(beta[i]);
+                size += std::fabs(beta[i]);
+            }
+            parts[part].first.add(sum.high);
+            parts[part].first.low += sum.low;
+            parts[part].second += size;
         });
         CompensatedSum all;
         double size = 0;
-        for (const auto& [sum, part] : parts) all.add(sum.high), all.low += sum.low, size += part;
+        for (const auto& [sum, part] : parts) {
+            all.add(sum.high);
+            all.low += sum.low;
+            size += part;
+        }
         return {all.value(), size};
     }
     double conjugate(const double* beta) const {
@@ -130,18 +147,24 @@ class RowTerms {
     // What is known of a point whose scores have an error each. A gap term is convex in the score,
     // so that it is bounded by the larger of its values at the two ends of an interval.
     struct Audit {
-        double gap = 0, upper = 0;  // sums of the gap terms: as computed, and of their bounds
-        double conjugate = 0;       // sum of h
-        double product = 0;         // sum_i beta_i f_i
-        double product_error = 0;   // bound on what the errors of the scores do to that
-        double size = 0;            // sum of absolute values behind conjugate and product
-        CompensatedSum sum;         // of beta
-        double sum_size = 0;        // sum_i |beta_i|
+        double gap = 0;
+        double upper = 0;          // sums of the gap terms: as computed, and of their bounds
+        double conjugate = 0;      // sum of h
+        double product = 0;        // sum_i beta_i f_i
+        double product_error = 0;  // bound on what the errors of the scores do to that
+        double size = 0;           // sum of absolute values behind conjugate and product
+        CompensatedSum sum;        // of beta
+        double sum_size = 0;       // sum_i |beta_i|
         void add(const Audit& other) {
-            gap += other.gap, upper += other.upper, conjugate += other.conjugate,
-                product += other.product;
-            product_error += other.product_error, size += other.size, sum.add(other.sum.high),
-                sum.low += other.sum.low, sum_size += other.sum_size;
+            gap += other.gap;
+            upper += other.upper;
+            conjugate += other.conjugate;
+            product += other.product;
+            product_error += other.product_error;
+            size += other.size;
+            sum.add(other.sum.high);
+            sum.low += other.sum.low;
+            sum_size += other.sum_size;
         }
     };
     // `closely`, the bound is that at the ends of the interval; else by the largest slope that a
@@ -153,18 +176,24 @@ class RowTerms {
             team_->parts(n_, kStretch, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
                 Audit found;
                 for (std::int64_t i = from; i < to; ++i) {
-                    const double y = y_[i], C = C_[i], at = f[i] + b, h = loss.h(y, C, beta[i]),
-                                 product = beta[i] * f[i];
+                    const double y = y_[i];
+                    const double C = C_[i];
+                    const double at = f[i] + b;
+                    const double h = loss.h(y, C, beta[i]);
+                    const double product = beta[i] * f[i];
                     const double gap = loss.gap(y, C, beta[i], at);
-                    found.gap += gap, found.conjugate += h;
+                    found.gap += gap;
+                    found.conjugate += h;
                     found.upper +=
                         closely ? worst(loss, i, beta[i], f[i], error[i], b)
                                 : gap + (error[i] +
                                          kUnit * (std::fabs(f[i]) + std::fabs(b) + std::fabs(y))) *
                                             2 * steepest(loss, i, beta[i], at, error[i]);
-                    found.product += product, found.product_error += std::fabs(beta[i]) * error[i];
+                    found.product += product;
+                    found.product_error += std::fabs(beta[i]) * error[i];
                     found.size += std::fabs(product) + std::fabs(h) + std::fabs(y * beta[i]);
-                    found.sum.add(beta[i]), found.sum_size += std::fabs(beta[i]);
+                    found.sum.add(beta[i]);
+                    found.sum_size += std::fabs(beta[i]);
                 }
                 parts[part].add(found);
             });
@@ -210,7 +239,10 @@ class RowTerms {
                 root_bracket(slope, from, 0.1 * (1 + std::fabs(from)), loss.smooth);
             double least = value(f, from);
             for (double b : {low, high})
-                if (const double v = value(f, b); v < least) least = v, best = b;
+                if (const double v = value(f, b); v < least) {
+                    least = v;
+                    best = b;
+                }
         });
         return best;
     }
@@ -220,16 +252,21 @@ class RowTerms {
         std::vector<std::array<double, 2>> sides(team_->part_count(n_, kStretch), {0, 0});
         visit([&](const auto& loss) {
             team_->parts(n_, kStretch, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
-                double above = 0, below = 0;
+                double above = 0;
+                double below = 0;
                 for (std::int64_t i = from; i < to; ++i) {
                     beta[i] = std::clamp(beta[i], loss.lo(y_[i], C_[i]), loss.hi(y_[i], C_[i]));
                     (beta[i] > 0 ? above : below) += std::fabs(beta[i]);
                 }
-                sides[part][0] += below, sides[part][1] += above;
+                sides[part][0] += below;
+                sides[part][1] += above;
             });
         });
         double side[2] = {0, 0};
-        for (const auto& s : sides) side[0] += s[0], side[1] += s[1];
+        for (const auto& s : sides) {
+            side[0] += s[0];
+            side[1] += s[1];
+        }
         const double most = std::max(side[0], side[1]);
         if (!balanced || most == 0 || side[0] == side[1]) return;
         const bool heavier = side[1] > side[0];
@@ -260,12 +297,15 @@ class RowTerms {
     template <class L>
     double response(const L& loss, std::int64_t i, const double* centre, double delta, double f,
                     double* bend) const {
-        const double y = y_[i], C = C_[i];
+        const double y = y_[i];
+        const double C = C_[i];
         if (delta == 0) {
             if (bend) *bend = loss.bend(y, C, f);
             return -loss.slope(y, C, f);
         }
-        const double k = delta / C, lo = loss.lo(y, C), hi = loss.hi(y, C);
+        const double k = delta / C;
+        const double lo = loss.lo(y, C);
+        const double hi = loss.hi(y, C);
         const double beta = one_step(loss, y, C, centre ? centre[i] : 0.0, f, k);
         if (bend) {
             const bool corner = beta == 0 && loss.right(y, C, 0.0) != loss.left(y, C, 0.0);
@@ -279,8 +319,9 @@ class RowTerms {
     // stays in the box, or grows with bend.
     template <class L>
     double steepest(const L& loss, std::int64_t i, double beta, double f, double error) const {
-        const double y = y_[i], C = C_[i],
-                     room = std::max(loss.hi(y, C) - beta, beta - loss.lo(y, C));
+        const double y = y_[i];
+        const double C = C_[i];
+        const double room = std::max(loss.hi(y, C) - beta, beta - loss.lo(y, C));
         if (std::isfinite(room)) return room;
         return std::fabs(loss.slope(y, C, f) + beta) +
                2 * C * std::max(1.0, loss_.upsilon) *
@@ -295,12 +336,16 @@ class RowTerms {
                  double b) const {
         CompensatedSum at{f, 0};
         at.add(b);
-        double y = y_[i], from = at.high,
-               e = error + std::fabs(at.low) + 2 * kUnit * std::fabs(at.high);
-        if constexpr (!L::labels)
-            y = (y - at.high) - at.low, from = 0, e = error + 2 * kUnit * std::fabs(y);
-        const double low = loss.gap(y, C_[i], beta, from - e),
-                     high = loss.gap(y, C_[i], beta, from + e);
+        double y = y_[i];
+        double from = at.high;
+        double e = error + std::fabs(at.low) + 2 * kUnit * std::fabs(at.high);
+        if constexpr (!L::labels) {
+            y = (y - at.high) - at.low;
+            from = 0;
+            e = error + 2 * kUnit * std::fabs(y);
+        }
+        const double low = loss.gap(y, C_[i], beta, from - e);
+        const double high = loss.gap(y, C_[i], beta, from + e);
         return (low > high ? low : high) * (1 + 8 * kUnit);
     }
 

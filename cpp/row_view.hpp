@@ -7,12 +7,16 @@ namespace margrave {
 // A borrowed view: dense with any strides, or compressed sparse rows; values float or double; never
 // a copy.
 struct Rows {
-    std::int64_t count = 0, features = 0;
-    bool sparse = false, is_double = true, wide_indices = false;
+    std::int64_t count = 0;
+    std::int64_t features = 0;
+    bool sparse = false;
+    bool is_double = true;
+    bool wide_indices = false;
     bool ones = false;  // sparse, and every stored value is one, as in one-hot rows: products need
                         // not look at them
     const void* values = nullptr;
-    std::int64_t row_stride = 0, column_stride = 0;  // in elements
+    std::int64_t row_stride = 0;
+    std::int64_t column_stride = 0;  // in elements
     const void* indices = nullptr;
     const std::int64_t* starts = nullptr;
 
@@ -48,7 +52,8 @@ struct Rows {
 // Some of the rows: a list, or the stretch from `first` on.
 struct Subset {
     const std::int64_t* list = nullptr;
-    std::int64_t first = 0, count = 0;
+    std::int64_t first = 0;
+    std::int64_t count = 0;
     std::int64_t operator[](std::int64_t i) const { return list ? list[i] : first + i; }
     Subset part(std::int64_t from, std::int64_t n) const {
         return list ? Subset{list + from, 0, n} : Subset{nullptr, first + from, n};

@@ -127,18 +127,24 @@ class QueryBuffer {
         Queries<T> packed{queries.count, rows.features, nullptr,    nullptr,
                           nullptr,       nullptr,       own_.data()};
         if (rule.sparse_queries) {
-            values_.clear(), columns_.clear(), starts_.assign(1, 0);
+            values_.clear();
+            columns_.clear();
+            starts_.assign(1, 0);
             for (std::int64_t i = 0; i < queries.count; ++i) {
                 row_.clear();
                 rows.each(queries[i], [&](std::int64_t k, double v) {
                     const T x = T(centre ? v - centre[k] : v);
-                    if (x != 0) row_.push_back(x), columns_.push_back(std::int32_t(k));
+                    if (x != 0) {
+                        row_.push_back(x);
+                        columns_.push_back(std::int32_t(k));
+                    }
                 });
                 values_.insert(values_.end(), row_.begin(), row_.end());
                 starts_.push_back(std::int64_t(values_.size()));
                 own_[i] = rule.query_term(row_);
             }
-            packed.values = values_.data(), packed.columns = columns_.data(),
+            packed.values = values_.data();
+            packed.columns = columns_.data();
             packed.starts = starts_.data();
             return packed;
         }
@@ -179,7 +185,8 @@ struct Sketch {
             1.0 / double(std::max<std::int64_t>(1, (rows.count + step - 1) / step));
         for (std::int64_t i = 0; i < rows.count; i += step)
             rows.each(i, [&](std::int64_t k, double v) {
-                mean[k] += v * share, filled[k] += v != 0 ? share : 0;
+                mean[k] += v * share;
+                filled[k] += v != 0 ? share : 0;
             });
         for (double f : filled) density += f / double(rows.features);
     }

@@ -86,7 +86,8 @@ MARGRAVE_INLINE Vec<float> power_of_two(Vec<float> x) {
     const auto vanishes = x < smallest;
     x = x > 0 ? Vec<float>{} : x;
     x = vanishes ? smallest : x;
-    const Vec<float> shifted = x + magic, r = x - (shifted - magic);
+    const Vec<float> shifted = x + magic;
+    const Vec<float> r = x - (shifted - magic);
     Vec<float> p = splat(1.54614449e-4f);
     p = p * r + 1.34004280e-3f;
     p = p * r + 9.61805694e-3f;
@@ -104,7 +105,8 @@ MARGRAVE_INLINE Vec<double> power_of_two(Vec<double> x) {
     const auto vanishes = x < smallest;
     x = x > 0 ? Vec<double>{} : x;
     x = vanishes ? smallest : x;
-    const Vec<double> shifted = x + magic, r = (x - (shifted - magic)) * 0.69314718055994530942;
+    const Vec<double> shifted = x + magic;
+    const Vec<double> r = (x - (shifted - magic)) * 0.69314718055994530942;
     Vec<double> p = splat(1.0 / 479001600.0);
     p = p * r + 1.0 / 39916800.0;
     p = p * r + 1.0 / 3628800.0;

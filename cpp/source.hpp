@@ -80,7 +80,10 @@ class TileSource final : public KernelSource<T> {
                 for (std::size_t k = 0; k < sketch.mean.size(); ++k)
                     sketch.mean[k] *= sketch.filled[k] > 0.5;
             }
-            if (shift_invariant_) centre_ = std::move(sketch.mean), rule_.centre = centre_.data();
+            if (shift_invariant_) {
+                centre_ = std::move(sketch.mean);
+                rule_.centre = centre_.data();
+            }
         }
         // A sparse query meets a sparse panel by the panel's own numbering of features; narrow data
         // need none.
@@ -162,8 +165,8 @@ class TileSource final : public KernelSource<T> {
     bool apply_carefully(const Subset& queries, const double* coef, const Subset& points,
                          double* sums, double* errors, Watch* watch) override {
         const bool dot = rule_.pairing == Pairing::dot;
-        const double terms = 3 * double(points_.features) + 2,
-                     second_order = terms * terms * kUnit * kUnit;
+        const double terms = 3 * double(points_.features) + 2;
+        const double second_order = terms * terms * kUnit * kUnit;
         std::vector<std::vector<double>> buffers(threads_.count());
         constexpr std::int64_t per = 16;
         return threads_.run((points.count + per - 1) / per, watch, [&](std::int64_t t, int worker) {
@@ -173,20 +176,23 @@ class TileSource final : public KernelSource<T> {
                 if (watch && (worker == 0 ? watch->check() : watch->stopped())) return;
                 CompensatedSum own_z, total;
                 points_.each(points[j], [&](std::int64_t k, double v) {
-                    z[k] = v, dot ? own_z.add_product(v, v) : own_z.add(std::fabs(v));
+                    z[k] = v;
+                    dot ? own_z.add_product(v, v) : own_z.add(std::fabs(v));
                 });
                 double error = 0;
                 for (std::int64_t q = 0; q < queries.count; ++q) {
                     double size = 0;
                     const double s = careful_pair(queries[q], z, own_z, dot, size).value();
                     const double off = 2 * kUnit * std::fabs(s) + second_order * size;
-                    const double k = value_of(s), most = std::max(std::fabs(value_of(s + off) - k),
-                                                                  std::fabs(value_of(s - off) - k));
+                    const double k = value_of(s);
+                    const double most = std::max(std::fabs(value_of(s + off) - k),
+                                                 std::fabs(value_of(s - off) - k));
                     total.add_product(coef[q], k + kernel_.offset);
                     error +=
                         std::fabs(coef[q]) * (most + (8 + kernel_.degree) * kUnit * std::fabs(k));
                 }
-                sums[j] = total.value(), errors[j] = error + kUnit * std::fabs(sums[j]);
+                sums[j] = total.value();
+                errors[j] = error + kUnit * std::fabs(sums[j]);
                 points_.each(points[j], [&](std::int64_t k, double) { z[k] = 0; });
             }
         });
@@ -196,7 +202,8 @@ class TileSource final : public KernelSource<T> {
     // sums for later rows to itself, and they are added in the order of tasks, so that results
     // repeat.
     bool apply_among(const Subset& rows, const double* coef, double* sums, Watch* watch) override {
-        constexpr std::int64_t whole_groups_and_panels = 96, tasks_wanted = 32;
+        constexpr std::int64_t whole_groups_and_panels = 96;
+        constexpr std::int64_t tasks_wanted = 32;
         const std::int64_t n = rows.count;
         if (additive_ || compact_ || n < 4 * whole_groups_and_panels ||
             n * cost() * std::int64_t(sizeof(T)) > buffer_)
@@ -209,7 +216,8 @@ class TileSource final : public KernelSource<T> {
         std::copy(coef, coef + n, c.begin());
         std::vector<std::vector<double>> later(tasks);
         const bool whole = threads_.run(tasks, watch, [&](std::int64_t t, int worker) {
-            const std::int64_t a = t * per, b = std::min(n, a + per);
+            const std::int64_t a = t * per;
+            const std::int64_t b = std::min(n, a + per);
             const Panels<T> panels =
                 buffers_[worker].pack(points_, rows.part(a, b - a), rule_, false);
             Aligned<double> own(panels.count * L, 0.0);
@@ -260,19 +268,25 @@ class TileSource final : public KernelSource<T> {
                 CompensatedSum apart{x, 0};
                 apart.add(-z[k]);
                 const double sign = apart.high < 0 ? -1 : 1;
-                sum.add(sign * apart.high), sum.low += sign * apart.low, sum.add(-std::fabs(z[k]));
+                sum.add(sign * apart.high);
+                sum.low += sign * apart.low;
+                sum.add(-std::fabs(z[k]));
                 size += std::fabs(apart.high) + std::fabs(z[k]);
             });
             return sum;
         }
         queries_.each(query, [&](std::int64_t k, double x) {
-            sum.add_product(x, z[k]), size += 2 * std::fabs(x * z[k]);
+            sum.add_product(x, z[k]);
+            size += 2 * std::fabs(x * z[k]);
         });
         if (!shift_invariant_) return sum;
         CompensatedSum distance = own_z;
-        queries_.each(query,
-                      [&](std::int64_t, double x) { distance.add_product(x, x), size += x * x; });
-        distance.add(-2 * sum.high), distance.low -= 2 * sum.low;
+        queries_.each(query, [&](std::int64_t, double x) {
+            distance.add_product(x, x);
+            size += x * x;
+        });
+        distance.add(-2 * sum.high);
+        distance.low -= 2 * sum.low;
         return distance;
     }
     // The kernel as a function of that number. A squared distance goes in as -2 (-|x - z|^2 / 2),
@@ -318,8 +332,8 @@ class TileSource final : public KernelSource<T> {
     // fixed size, in their order, so that results repeat for any number of threads.
     bool apply_sum(const Subset& queries, const double* coef, int outputs, const Subset& points,
                    double* sums, Watch* watch) {
-        const std::int64_t d = queries_.features,
-                           room = (4 << 20) / std::max<std::int64_t>(1, d * outputs);
+        const std::int64_t d = queries_.features;
+        const std::int64_t room = (4 << 20) / std::max<std::int64_t>(1, d * outputs);
         const std::int64_t tasks =
             std::clamp<std::int64_t>(std::min(queries.count / 512, room), 1, 16);
         const std::int64_t per = (queries.count + tasks - 1) / tasks;
@@ -341,8 +355,11 @@ class TileSource final : public KernelSource<T> {
         for (std::int64_t t = 1; t < tasks; ++t)
             for (std::size_t k = 0; k < w.size(); ++k) w[k] += chunks[t][k];
         Rows summed;
-        summed.count = outputs, summed.features = d, summed.values = w.data(),
-        summed.row_stride = d, summed.column_stride = 1;
+        summed.count = outputs;
+        summed.features = d;
+        summed.values = w.data();
+        summed.row_stride = d;
+        summed.column_stride = 1;
         std::vector<T> each_its_own(outputs * outputs, T(0));
         for (int m = 0; m < outputs; ++m) each_its_own[m * outputs + m] = 1;
         KernelParams plain = kernel_;
@@ -393,7 +410,8 @@ class TileSource final : public KernelSource<T> {
         per = std::clamp<std::int64_t>(all / (4 * threads_.count()), 1, per);
         const Resident* kept = packed(points);
         return threads_.run((all + per - 1) / per, watch, [&](std::int64_t c, int worker) {
-            const std::int64_t from = c * per, to = std::min(all, from + per);
+            const std::int64_t from = c * per;
+            const std::int64_t to = std::min(all, from + per);
             if (!kept) {
                 const std::int64_t n = std::min(points.count, to * L) - from * L;
                 use(buffers_[worker].pack(points_, points.part(from * L, n), rule_, compact_),
@@ -431,7 +449,8 @@ class TileSource final : public KernelSource<T> {
     PackingRule<T> rule_;
     std::vector<double> centre_;
     double density_ = 1;  // of dense queries, as far as it is made use of
-    bool compact_ = false, additive_ = false;
+    bool compact_ = false;
+    bool additive_ = false;
     bool shift_invariant_ = false;
     QueryBuffer<T> query_buffer_;
     std::vector<PanelBuffer<T>> buffers_;

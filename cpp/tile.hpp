@@ -26,11 +26,13 @@ template <class T, class K, class Use>
 MARGRAVE_INLINE void dense_tile(const KernelParams& params, const Queries<T>& queries,
                                 std::int64_t group, int first, const T* panel, const T* own,
                                 Use&& use) {
-    constexpr int W = Simd<T>::width, L = kLanes<T>;
+    constexpr int W = Simd<T>::width;
+    constexpr int L = kLanes<T>;
     const T* x = queries.dense + group * queries.features * kGroup + first;
     Vec<T> sum[kTileRows][2] = {};
     for (std::int64_t k = 0; k < queries.features; ++k) {
-        const Vec<T> z0 = load(panel + k * L), z1 = load(panel + k * L + W);
+        const Vec<T> z0 = load(panel + k * L);
+        const Vec<T> z1 = load(panel + k * L + W);
 #pragma GCC unroll 12
         for (int r = 0; r < kTileRows; ++r) {
             sum[r][0] = pair_up<T, K::pairing>(sum[r][0], x[k * kGroup + r], z0);
@@ -51,7 +53,8 @@ template <class T, class K, class Use>
 MARGRAVE_INLINE void sparse_tile(const KernelParams& params, const Queries<T>& queries,
                                  std::int64_t query, const T* panel, const T* own,
                                  const std::int32_t* slot, Use&& use) {
-    constexpr int W = Simd<T>::width, L = kLanes<T>;
+    constexpr int W = Simd<T>::width;
+    constexpr int L = kLanes<T>;
     Vec<T> sum[2][2] = {};
     T absent = 0;
     const auto add = [&](std::int64_t at, int way) {
@@ -70,9 +73,13 @@ MARGRAVE_INLINE void sparse_tile(const KernelParams& params, const Queries<T>& q
     };
     std::int64_t at = queries.starts[query];
     const std::int64_t end = queries.starts[query + 1];
-    for (; at + 1 < end; at += 2) add(at, 0), add(at + 1, 1);
+    for (; at + 1 < end; at += 2) {
+        add(at, 0);
+        add(at + 1, 1);
+    }
     if (at < end) add(at, 0);
-    const T offset = T(params.offset), own_x = queries.own[query];
+    const T offset = T(params.offset);
+    const T own_x = queries.own[query];
     use(K::template map<Vec<T>, T>(params, sum[0][0] + sum[1][0] + absent, own_x, load(own)) +
             offset,
         K::template map<Vec<T>, T>(params, sum[0][1] + sum[1][1] + absent, own_x, load(own + W)) +
@@ -84,7 +91,8 @@ MARGRAVE_INLINE void sparse_tile(const KernelParams& params, const Queries<T>& q
 template <class T, class K, class Use, class Done>
 MARGRAVE_INLINE void each_value(const KernelParams& params, const Queries<T>& queries,
                                 const Panels<T>& panels, Use&& use, Done&& done) {
-    constexpr int L = kLanes<T>, step = 2 * Simd<T>::width;
+    constexpr int L = kLanes<T>;
+    constexpr int step = 2 * Simd<T>::width;
     const std::int64_t groups = (queries.count + kGroup - 1) / kGroup;
     for (std::int64_t g = 0; g < groups; ++g)
         for (std::int64_t p = 0; p < panels.count; ++p)
@@ -138,7 +146,8 @@ void tile(const KernelParams& params, const Queries<T>& queries, const Panels<T>
 template <class T>
 void apply(const KernelParams& params, const Queries<T>& queries, const Panels<T>& panels,
            const T* coef, int outputs, double* sums, const T* point_coef, double* query_sums) {
-    constexpr int W = Simd<T>::width, L = kLanes<T>;
+    constexpr int W = Simd<T>::width;
+    constexpr int L = kLanes<T>;
     typedef double Wide __attribute__((vector_size(W * 8), aligned(8), may_alias));
     Kernels::visit(params.id, [&](auto kernel) {
         Vec<T> group[kGroup][2];
@@ -152,7 +161,8 @@ void apply(const KernelParams& params, const Queries<T>& queries, const Panels<T
                 const int members =
                     g * kGroup + kGroup <= queries.count ? kGroup : int(queries.count - g * kGroup);
                 for (int m = 0; m < outputs; ++m) {
-                    Vec<T> s0{}, s1{};
+                    Vec<T> s0{};
+                    Vec<T> s1{};
                     for (int r = 0; r < members; ++r) {
                         const T c = coef[(g * kGroup + r) * outputs + m];
                         s0 += c * group[r][0];
@@ -163,8 +173,8 @@ void apply(const KernelParams& params, const Queries<T>& queries, const Panels<T
                     to[1] += __builtin_convertvector(s1, Wide);
                 }
                 if (!point_coef) return;
-                const Vec<T> c0 = load(point_coef + p * L + lane),
-                             c1 = load(point_coef + p * L + lane + W);
+                const Vec<T> c0 = load(point_coef + p * L + lane);
+                const Vec<T> c1 = load(point_coef + p * L + lane + W);
                 for (int r = 0; r < members; ++r) {
                     const Vec<T> products = group[r][0] * c0 + group[r][1] * c1;
                     double sum = 0;
@@ -179,13 +189,20 @@ void apply(const KernelParams& params, const Queries<T>& queries, const Panels<T
 template <class T>
 void combine(const T* const* rows, const double* coef, int count, std::int64_t begin,
              std::int64_t end, double* f) {
-    constexpr int stretch = 1024, together = 8;
+    constexpr int stretch = 1024;
+    constexpr int together = 8;
     for (std::int64_t from = begin; from < end; from += stretch) {
         const std::int64_t to = from + stretch < end ? from + stretch : end;
         for (int r = 0; r < count; r += together) {
             if (r + together <= count) {
-                const T *a = rows[r], *b = rows[r + 1], *c = rows[r + 2], *d = rows[r + 3];
-                const T *e = rows[r + 4], *g = rows[r + 5], *h = rows[r + 6], *i = rows[r + 7];
+                const T* a = rows[r];
+                const T* b = rows[r + 1];
+                const T* c = rows[r + 2];
+                const T* d = rows[r + 3];
+                const T* e = rows[r + 4];
+                const T* g = rows[r + 5];
+                const T* h = rows[r + 6];
+                const T* i = rows[r + 7];
                 const double* w = coef + r;
                 MARGRAVE_INDEPENDENT
                 for (std::int64_t j = from; j < to; ++j)

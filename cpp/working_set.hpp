@@ -56,8 +56,10 @@ class WorkingSet : public MovingPoint<T> {
         sum_up(loss);
         // The best bias takes some sixty passes: worth it near the end, and now and then to notice
         // that this is the end.
-        if (own_gap_ > target && (own_gap_ < 3 * target || rounds_ % 8 == 0))
-            best_bias(loss), sum_up(loss);
+        if (own_gap_ > target && (own_gap_ < 3 * target || rounds_ % 8 == 0)) {
+            best_bias(loss);
+            sum_up(loss);
+        }
         last_.round = rounds_;
         if (own_gap_ <= target || !(last_.violation > 0)) {
             records.push_back(last_);
@@ -84,15 +86,18 @@ class WorkingSet : public MovingPoint<T> {
     // small, falls no more and no direction separates them.
     template <class L>
     bool exhausted(const L&) {
-        best_gap_ = std::min(best_gap_, last_.gap), best_dual_ = std::min(best_dual_, last_.dual);
-        double size = std::fabs(last_.dual), largest = 0;
+        best_gap_ = std::min(best_gap_, last_.gap);
+        best_dual_ = std::min(best_dual_, last_.dual);
+        double size = std::fabs(last_.dual);
+        double largest = 0;
         for (std::int64_t i : members_) largest = std::max(largest, std::fabs(this->diagonal(i)));
         size = std::max(size, sums_[0] * sums_[0] * largest);
         if (L::sides && last_.dual > 0 && last_.primal >= last_.dual) {
             if (last_.dual <= (sizeof(T) == 4 ? 1e-6 : 1e-12) * size) return true;
             if (rounds_ >= fallen_round_ + 30) {
                 const bool slow = last_.dual > 0.9 * fallen_dual_;
-                fallen_round_ = rounds_, fallen_dual_ = last_.dual;
+                fallen_round_ = rounds_;
+                fallen_dual_ = last_.dual;
                 if (slow && last_.dual <= 1e-6 * size) return true;
             }
         }
@@ -101,7 +106,9 @@ class WorkingSet : public MovingPoint<T> {
         if (rounds_ >= slow_round_ + kSlow) {
             const bool slow = slow_dual_ - best_dual_ <= 1e-9 * (last_.primal + last_.dual) &&
                               best_gap_ > 0.99 * slow_gap_;
-            slow_round_ = rounds_, slow_dual_ = best_dual_, slow_gap_ = best_gap_;
+            slow_round_ = rounds_;
+            slow_dual_ = best_dual_;
+            slow_gap_ = best_gap_;
             if (slow) return true;
         }
         const std::int64_t window = 10 + 8 * std::int64_t(y.size()) / capacity_;
@@ -112,7 +119,9 @@ class WorkingSet : public MovingPoint<T> {
                                                 best_gap_ > 0.9 * marked_gap_
                                           : gain <= 2e-16 * size && best_gap_ > 0.99 * marked_gap_;
         const bool first = marked_round_ == 0;
-        marked_round_ = rounds_, marked_dual_ = best_dual_, marked_gap_ = best_gap_;
+        marked_round_ = rounds_;
+        marked_dual_ = best_dual_;
+        marked_gap_ = best_gap_;
         return still && !first;
     }
 
@@ -123,12 +132,23 @@ class WorkingSet : public MovingPoint<T> {
         if (!refresh_block(fresh)) return Status::stopped;
         const int w = int(members_.size());
         // Local copies of the working set's variables.
-        std::vector<double> wy(w), wC(w), wlo(w), whi(w), wbeta(w), before(w), wf(w), wd(w);
+        std::vector<double> wy(w);
+        std::vector<double> wC(w);
+        std::vector<double> wlo(w);
+        std::vector<double> whi(w);
+        std::vector<double> wbeta(w);
+        std::vector<double> before(w);
+        std::vector<double> wf(w);
+        std::vector<double> wd(w);
         for (int s = 0; s < w; ++s) {
             const std::int64_t i = members_[s];
-            wy[s] = y[i], wC[s] = C[i], wlo[s] = lo_[i], whi[s] = hi_[i],
+            wy[s] = y[i];
+            wC[s] = C[i];
+            wlo[s] = lo_[i];
+            whi[s] = hi_[i];
             wbeta[s] = before[s] = beta[i];
-            wf[s] = scores[i], wd[s] = this->diagonal(i);
+            wf[s] = scores[i];
+            wd[s] = this->diagonal(i);
         }
         Inner<T> inner{w,
                        leading_,
@@ -151,8 +171,10 @@ class WorkingSet : public MovingPoint<T> {
         std::vector<std::int64_t> changed;
         std::vector<double> change;
         for (int s = 0; s < w; ++s)
-            if (wbeta[s] != before[s])
-                changed.push_back(members_[s]), change.push_back(wbeta[s] - before[s]);
+            if (wbeta[s] != before[s]) {
+                changed.push_back(members_[s]);
+                change.push_back(wbeta[s] - before[s]);
+            }
         if (changed.empty()) {
             // The worst violators were at hand and nothing moved: solve more exactly; then
             // precision is reached.
@@ -165,7 +187,10 @@ class WorkingSet : public MovingPoint<T> {
         else if (!add_rows(changed, change))
             return Status::stopped;
         for (int s = 0; s < w; ++s)
-            if (wbeta[s] != before[s]) beta[members_[s]] = wbeta[s], moved(loss, members_[s]);
+            if (wbeta[s] != before[s]) {
+                beta[members_[s]] = wbeta[s];
+                moved(loss, members_[s]);
+            }
         return Status::running;
     }
 
@@ -175,7 +200,8 @@ class WorkingSet : public MovingPoint<T> {
     std::vector<int> choose(const L& loss) {
         if (capacity_ < 8) {  // too few to balance old against new: take the worst of all
             for (std::int64_t i : members_) inside_[i] = 0;
-            members_.clear(), age_.clear();
+            members_.clear();
+            age_.clear();
         }
         using Candidate = std::pair<double, std::int64_t>;
         struct Part {
@@ -188,8 +214,8 @@ class WorkingSet : public MovingPoint<T> {
                  for (std::int64_t i = from; i < to; ++i) {
                      if (inside_[i] || !counts(loss, i)) continue;
                      const double middle = middle_[this->side(loss, i)];
-                     const double rise = -scores[i] - right_[i] - middle,
-                                  fall = middle + scores[i] + left_[i];
+                     const double rise = -scores[i] - right_[i] - middle;
+                     const double fall = middle + scores[i] + left_[i];
                      if (rise > 0 && rise >= fall)
                          p.up.emplace_back(-rise, i);
                      else if (fall > 0)
@@ -226,8 +252,10 @@ class WorkingSet : public MovingPoint<T> {
             const std::int64_t i = up[t].second;
             if (t < std::size_t(leave))
                 members_[places[t]] = i;
-            else
-                places.push_back(int(members_.size())), members_.push_back(i);
+            else {
+                places.push_back(int(members_.size()));
+                members_.push_back(i);
+            }
             inside_[i] = 1;
             age_.push_back(places[t]);
         }
@@ -238,7 +266,8 @@ class WorkingSet : public MovingPoint<T> {
     // by a tile.
     bool refresh_block(const std::vector<int>& fresh) {
         const int w = int(members_.size());
-        std::vector<std::int64_t> all(w), missing;
+        std::vector<std::int64_t> all(w);
+        std::vector<std::int64_t> missing;
         for (int s = 0; s < w; ++s) all[s] = rows_[members_[s]];
         std::vector<T*> out;
         std::vector<int> gathered;
@@ -246,10 +275,13 @@ class WorkingSet : public MovingPoint<T> {
         for (int s : fresh) {
             std::vector<const T*> row;
             if (kernel_.source->cost() > 128) row = find(members_[s]);
-            if (row.empty())
-                missing.push_back(all[s]), out.push_back(block_.data() + s * leading_);
-            else
-                gathered.push_back(s), pieces.push_back(std::move(row));
+            if (row.empty()) {
+                missing.push_back(all[s]);
+                out.push_back(block_.data() + s * leading_);
+            } else {
+                gathered.push_back(s);
+                pieces.push_back(std::move(row));
+            }
         }
         kernel_.threads->run(std::int64_t(gathered.size()), nullptr, [&](std::int64_t g, int) {
             T* to = block_.data() + gathered[g] * leading_;
@@ -263,7 +295,8 @@ class WorkingSet : public MovingPoint<T> {
         if (!missing.empty() &&
             !kernel_.source->tile({missing.data(), 0, std::int64_t(missing.size())},
                                   {all.data(), 0, w}, out.data(), &watch)) {
-            members_.clear(), age_.clear();
+            members_.clear();
+            age_.clear();
             std::fill(inside_.begin(), inside_.end(), 0);
             return false;
         }
@@ -275,11 +308,13 @@ class WorkingSet : public MovingPoint<T> {
     // Copies the fresh rows of the symmetric block into its columns, 16 rows at a time so that
     // whole cache lines are written.
     void mirror(const std::vector<int>& fresh) {
-        const int w = int(members_.size()), per = 64;
+        const int w = int(members_.size());
+        const int per = 64;
         std::vector<char> is_fresh(w, 0);
         for (int s : fresh) is_fresh[s] = 1;
         kernel_.threads->run((w + per - 1) / per, nullptr, [&](std::int64_t chunk, int) {
-            const int from = int(chunk) * per, to = std::min(w, from + per);
+            const int from = int(chunk) * per;
+            const int to = std::min(w, from + per);
             for (std::size_t f = 0; f < fresh.size(); f += 16)
                 for (int t = from; t < to; ++t) {
                     if (is_fresh[t]) continue;
@@ -294,11 +329,13 @@ class WorkingSet : public MovingPoint<T> {
     void add_from_block(const std::vector<double>& after, const std::vector<double>& before) {
         const int w = int(members_.size());
         std::vector<const T*> rows;
-        std::vector<double> change, delta(w, 0.0);
+        std::vector<double> change;
+        std::vector<double> delta(w, 0.0);
         for (int s = 0; s < w; ++s)
-            if (after[s] != before[s])
-                rows.push_back(block_.data() + s * leading_),
-                    change.push_back(after[s] - before[s]);
+            if (after[s] != before[s]) {
+                rows.push_back(block_.data() + s * leading_);
+                change.push_back(after[s] - before[s]);
+            }
         kernel_.isa->template operations<T>().combine(rows.data(), change.data(), int(rows.size()),
                                                       0, w, delta.data());
         for (int s = 0; s < w; ++s) scores[members_[s]] += delta[s];
@@ -306,10 +343,14 @@ class WorkingSet : public MovingPoint<T> {
 
     double inner_share_ = 0.1;  // of the violation: the tolerance on W
     std::int64_t marked_round_ = 0;
-    double marked_dual_ = 0, marked_gap_ = kInfinity, best_gap_ = kInfinity, best_dual_ = kInfinity;
+    double marked_dual_ = 0;
+    double marked_gap_ = kInfinity;
+    double best_gap_ = kInfinity;
+    double best_dual_ = kInfinity;
     static constexpr std::int64_t kSlow = 1000;  // rounds
     std::int64_t slow_round_ = 0;
-    double slow_dual_ = kInfinity, slow_gap_ = kInfinity;
+    double slow_dual_ = kInfinity;
+    double slow_gap_ = kInfinity;
     std::int64_t fallen_round_ = 0;
     double fallen_dual_ = kInfinity;
     int capacity_;
