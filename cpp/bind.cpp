@@ -122,10 +122,36 @@ void check_features(const PyRows& A, const PyRows& B) {
     if (A.rows.features != B.rows.features) throw nb::value_error("rows of unequal length");
 }
 
-}  // namespace
+nb::object tile(const PyKernel& kernel, const PyRows& A, const PyRows& B, const std::string& dtype,
+                int threads, const std::string& isa) {
+    check_features(A, B);
+    return is_double(dtype) ? tile_of<double>(kernel, A, B, threads, choose_isa(isa))
+                            : tile_of<float>(kernel, A, B, threads, choose_isa(isa));
+}
 
-NB_MODULE(_core, m) {
-    m.doc() = "The compiled core: kernel tiles, losses, and the working-set solver.";
+nb::object scores(const PyKernel& kernel, const PyRows& X, const PyRows& points, const Table& coef,
+                  const std::string& dtype, int threads, const std::string& isa, double seconds) {
+    check_features(X, points);
+    if (std::int64_t(coef.shape(0)) != points.rows.count)
+        throw nb::value_error("one row of coefficients per point is needed");
+    Watch watch;
+    const auto compute = is_double(dtype) ? scores_of<double> : scores_of<float>;
+    std::vector<double> out =
+        compute(kernel, X, points, coef, threads, seconds, choose_isa(isa), watch);
+    if (watch.was_interrupted) raise_interrupt();
+    if (watch.stopped()) throw Stopped{};
+    return to_numpy(std::move(out), {std::size_t(X.rows.count), coef.shape(1)});
+}
+
+nb::list isa_levels() {
+    const Isa* found[4];
+    const int count = usable_isas(found);
+    nb::list names;
+    for (int i = 0; i < count; ++i) names.append(found[i]->name);
+    return names;
+}
+
+void bind_rows(nb::module_& m) {
     nb::class_<PyRows>(m, "Rows", "Rows of a matrix, borrowed from numpy arrays without a copy.")
         .def_static("dense", &dense_rows, nb::arg("array"))
         .def_static("csr", &csr_rows, nb::arg("data"), nb::arg("indices"), nb::arg("indptr"),
@@ -138,164 +164,114 @@ NB_MODULE(_core, m) {
              nb::arg("gamma") = 1.0, nb::arg("degree") = 3, nb::arg("coef0") = 0.0,
              nb::arg("offset") = 0.0)
         .def_ro("name", &PyKernel::name);
-    nb::class_<PyLoss>(m, "Loss", "A loss and its conjugate, evaluated row by row.")
-        .def(nb::init<const std::string&, double, double, double, double>(), nb::arg("name"),
+}
+
+// A property of the loss itself.
+template <class F>
+auto trait(F f) {
+    return [f](const PyLoss& l) {
+        bool value = false;
+        Losses::visit(l.params, [&](const auto& loss) { value = f(loss); });
+        return value;
+    };
+}
+
+// A method f(loss, y, C, x) of one row, where x is a score or a dual variable, for all rows.
+template <class F>
+auto each_row(F f) {
+    return [f](const PyLoss& l, Doubles y, Doubles C, Doubles x) { return l.map(f, y, C, x); };
+}
+
+using LossClass = nb::class_<PyLoss>;
+
+void bind_traits(LossClass& c) {
+    c.def_prop_ro("labels", trait([](const auto& loss) { return loss.labels; }),
+                  "Whether targets are +-1.");
+    c.def_prop_ro("smooth", trait([](const auto& loss) { return loss.smooth; }),
+                  "Whether the value has a derivative everywhere.");
+    c.def_prop_ro("quadratic", trait([](const auto& loss) { return loss.quadratic; }),
+                  "Whether the conjugate is a parabola on either side of zero.");
+}
+
+void bind_value(LossClass& c) {
+    const nb::arg y("y");
+    const nb::arg C("C");
+    const nb::arg f("f");
+    const auto value = [](const auto& l, double y, double C, double f) { return l.value(y, C, f); };
+    const auto slope = [](const auto& l, double y, double C, double f) { return l.slope(y, C, f); };
+    const auto second = [](const auto& l, double y, double C, double f) { return l.bend(y, C, f); };
+    c.def("value", each_row(value), y, C, f);
+    c.def("slope", each_row(slope), y, C, f, "Derivative of the value.");
+    c.def("second_derivative", each_row(second), y, C, f, "Of the value.");
+}
+
+void bind_conjugate(LossClass& c) {
+    const nb::arg y("y");
+    const nb::arg C("C");
+    const nb::arg beta("beta");
+    const auto conjugate = [](const auto& l, double y, double C, double b) { return l.h(y, C, b); };
+    const auto right = [](const auto& l, double y, double C, double b) {
+        return b < l.hi(y, C) ? l.right(y, C, b) : kInfinity;
+    };
+    const auto left = [](const auto& l, double y, double C, double b) {
+        return b > l.lo(y, C) ? l.left(y, C, b) : -kInfinity;
+    };
+    const auto box = [](const PyLoss& loss, Doubles y, Doubles C) {
+        return nb::make_tuple(
+            loss.map([](const auto& l, double y, double C) { return l.lo(y, C); }, y, C),
+            loss.map([](const auto& l, double y, double C) { return l.hi(y, C); }, y, C));
+    };
+    c.def("conjugate", each_row(conjugate), y, C, beta);
+    c.def("right", each_row(right), y, C, beta,
+          "Derivative of the conjugate from the right; infinite at the upper bound.");
+    c.def("left", each_row(left), y, C, beta,
+          "Derivative of the conjugate from the left; infinite at the lower bound.");
+    c.def("box", box, y, C, "Bounds on beta.");
+}
+
+void bind_steps(LossClass& c) {
+    const auto step = [](const PyLoss& loss, Doubles y, Doubles C, Doubles beta, Doubles f,
+                         Doubles k) {
+        const auto one = [](const auto& l, double y, double C, double b, double f, double k) {
+            return one_step(l, y, C, std::clamp(b, l.lo(y, C), l.hi(y, C)), f, k);
+        };
+        return loss.map(one, y, C, beta, f, k);
+    };
+    const auto gap = [](const PyLoss& loss, Doubles y, Doubles C, Doubles beta, Doubles f) {
+        const auto one = [](const auto& l, double y, double C, double b, double f) {
+            return l.gap(y, C, b, f);
+        };
+        return loss.map(one, y, C, beta, f);
+    };
+    c.def("step", step, nb::arg("y"), nb::arg("C"), nb::arg("beta"), nb::arg("f"), nb::arg("k"));
+    c.def("gap", gap, nb::arg("y"), nb::arg("C"), nb::arg("beta"), nb::arg("f"));
+}
+
+}  // namespace
+
+NB_MODULE(_core, m) {
+    m.doc() = "The compiled core: kernel tiles, losses, and the solvers.";
+    bind_rows(m);
+    LossClass loss(m, "Loss", "A loss and its conjugate, evaluated row by row.");
+    loss.def(nb::init<const std::string&, double, double, double, double>(), nb::arg("name"),
              nb::arg("epsilon") = 0.0, nb::arg("theta") = 0.0, nb::arg("upsilon") = 0.0,
-             nb::arg("floor") = 0.0)
-        .def_prop_ro(
-            "labels",
-            [](const PyLoss& l) {
-                bool labels = true;
-                Losses::visit(l.params, [&](const auto& loss) { labels = loss.labels; });
-                return labels;
-            },
-            "Whether targets are +-1.")
-        .def(
-            "value",
-            [](const PyLoss& l, Doubles y, Doubles C, Doubles f) {
-                return l.map([](const auto& loss, double a, double b,
-                                double c) { return loss.value(a, b, c); },
-                             y, C, f);
-            },
-            nb::arg("y"), nb::arg("C"), nb::arg("f"))
-        .def_prop_ro(
-            "smooth",
-            [](const PyLoss& l) {
-                bool smooth = false;
-                Losses::visit(l.params, [&](const auto& loss) { smooth = loss.smooth; });
-                return smooth;
-            },
-            "Whether the value has a derivative everywhere.")
-        .def(
-            "slope",
-            [](const PyLoss& l, Doubles y, Doubles C, Doubles f) {
-                return l.map([](const auto& loss, double a, double b,
-                                double c) { return loss.slope(a, b, c); },
-                             y, C, f);
-            },
-            nb::arg("y"), nb::arg("C"), nb::arg("f"))
-        .def(
-            "bend",
-            [](const PyLoss& l, Doubles y, Doubles C, Doubles f) {
-                return l.map([](const auto& loss, double a, double b,
-                                double c) { return loss.bend(a, b, c); },
-                             y, C, f);
-            },
-            nb::arg("y"), nb::arg("C"), nb::arg("f"))
-        .def_prop_ro(
-            "quadratic",
-            [](const PyLoss& l) {
-                bool quadratic = true;
-                Losses::visit(l.params, [&](const auto& loss) { quadratic = loss.quadratic; });
-                return quadratic;
-            },
-            "Whether the conjugate is a parabola on either side of zero.")
-        .def(
-            "right",
-            [](const PyLoss& l, Doubles y, Doubles C, Doubles beta) {
-                return l.map(
-                    [](const auto& loss, double a, double b, double c) {
-                        return c < loss.hi(a, b) ? loss.right(a, b, c) : kInfinity;
-                    },
-                    y, C, beta);
-            },
-            nb::arg("y"), nb::arg("C"), nb::arg("beta"),
-            "Derivative of the conjugate to the right; infinite at the upper bound.")
-        .def(
-            "left",
-            [](const PyLoss& l, Doubles y, Doubles C, Doubles beta) {
-                return l.map(
-                    [](const auto& loss, double a, double b, double c) {
-                        return c > loss.lo(a, b) ? loss.left(a, b, c) : -kInfinity;
-                    },
-                    y, C, beta);
-            },
-            nb::arg("y"), nb::arg("C"), nb::arg("beta"),
-            "Derivative of the conjugate to the left; infinite at the lower bound.")
-        .def(
-            "conjugate",
-            [](const PyLoss& l, Doubles y, Doubles C, Doubles beta) {
-                return l.map(
-                    [](const auto& loss, double a, double b, double c) { return loss.h(a, b, c); },
-                    y, C, beta);
-            },
-            nb::arg("y"), nb::arg("C"), nb::arg("beta"))
-        .def(
-            "box",
-            [](const PyLoss& l, Doubles y, Doubles C) {
-                return nb::make_tuple(
-                    l.map([](const auto& loss, double a, double b) { return loss.lo(a, b); }, y, C),
-                    l.map([](const auto& loss, double a, double b) { return loss.hi(a, b); }, y,
-                          C));
-            },
-            nb::arg("y"), nb::arg("C"))
-        .def(
-            "step",
-            [](const PyLoss& l, Doubles y, Doubles C, Doubles beta, Doubles f, Doubles k) {
-                return l.map(
-                    [](const auto& loss, double a, double b, double c, double d, double e) {
-                        return one_step(loss, a, b, std::clamp(c, loss.lo(a, b), loss.hi(a, b)), d,
-                                        e);
-                    },
-                    y, C, beta, f, k);
-            },
-            nb::arg("y"), nb::arg("C"), nb::arg("beta"), nb::arg("f"), nb::arg("k"))
-        .def(
-            "gap",
-            [](const PyLoss& l, Doubles y, Doubles C, Doubles beta, Doubles f) {
-                return l.map([](const auto& loss, double a, double b, double c,
-                                double d) { return loss.gap(a, b, c, d); },
-                             y, C, beta, f);
-            },
-            nb::arg("y"), nb::arg("C"), nb::arg("beta"), nb::arg("f"));
+             nb::arg("floor") = 0.0);
+    bind_traits(loss);
+    bind_value(loss);
+    bind_conjugate(loss);
+    bind_steps(loss);
     bind_solvers(m);
     bind_linear(m);
     bind_text(m);
     m.attr("KERNELS") = table(Kernels{});
     m.attr("LOSSES") = table(Losses{});
-    m.def(
-        "isa_levels",
-        [] {
-            const Isa* found[4];
-            nb::list names;
-            for (int i = 0, n = usable_isas(found); i < n; ++i) names.append(found[i]->name);
-            return names;
-        },
-        "Instruction sets usable here, the best last.");
-    m.def(
-        "tile",
-        [](const PyKernel& kernel, const PyRows& A, const PyRows& B, const std::string& dtype,
-           int threads, const std::string& isa) {
-            check_features(A, B);
-            return is_double(dtype) ? tile_of<double>(kernel, A, B, threads, choose_isa(isa))
-                                    : tile_of<float>(kernel, A, B, threads, choose_isa(isa));
-        },
-        nb::arg("kernel"), nb::arg("A"), nb::arg("B"), nb::arg("dtype") = "float64",
-        nb::arg("threads") = 1, nb::arg("isa") = "",
-        "Kernel values of all rows of A with all rows of B.");
-    m.def(
-        "scores",
-        [](const PyKernel& kernel, const PyRows& X, const PyRows& points, const Table& coef,
-           const std::string& dtype, int threads, const std::string& isa, double seconds) {
-            check_features(X, points);
-            if (std::int64_t(coef.shape(0)) != points.rows.count)
-                throw nb::value_error("one row of coefficients per point is needed");
-            Watch watch;
-            std::vector<double> out = is_double(dtype)
-                                          ? scores_of<double>(kernel, X, points, coef, threads,
-                                                              seconds, choose_isa(isa), watch)
-                                          : scores_of<float>(kernel, X, points, coef, threads,
-                                                             seconds, choose_isa(isa), watch);
-            if (watch.was_interrupted) {
-                PyErr_SetNone(PyExc_KeyboardInterrupt);
-                throw nb::python_error();
-            }
-            if (watch.stopped()) throw Stopped{};
-            return to_numpy(std::move(out), {std::size_t(X.rows.count), coef.shape(1)});
-        },
-        nb::arg("kernel"), nb::arg("X"), nb::arg("points"), nb::arg("coef"),
-        nb::arg("dtype") = "float64", nb::arg("threads") = 1, nb::arg("isa") = "",
-        nb::arg("seconds") = 1e18,
-        "Sums of coefficients times kernel values, for every row of X; raises Stopped after some "
-        "seconds.");
+    m.def("isa_levels", &isa_levels, "Instruction sets usable here, the best last.");
+    m.def("tile", &tile, nb::arg("kernel"), nb::arg("A"), nb::arg("B"),
+          nb::arg("dtype") = "float64", nb::arg("threads") = 1, nb::arg("isa") = "",
+          "Kernel values of all rows of A with all rows of B.");
+    m.def("scores", &scores, nb::arg("kernel"), nb::arg("X"), nb::arg("points"), nb::arg("coef"),
+          nb::arg("dtype") = "float64", nb::arg("threads") = 1, nb::arg("isa") = "",
+          nb::arg("seconds") = 1e18,
+          "Sums of coefficients times kernel values, for every row of X; raises Stopped after "
+          "some seconds.");
 }

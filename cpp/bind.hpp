@@ -43,6 +43,11 @@ inline bool ctrl_c() {
     return true;
 }
 
+[[noreturn]] inline void raise_interrupt() {
+    PyErr_SetNone(PyExc_KeyboardInterrupt);
+    throw nb::python_error();
+}
+
 inline bool is_double(const std::string& dtype) {
     if (dtype != "float32" && dtype != "float64")
         throw nb::value_error(("dtype must be float32 or float64, got " + dtype).c_str());

@@ -1,4 +1,4 @@
-// Linear machines for Python: threads, passes over rows, terms of rows, coordinate descent.
+// Linear models for Python: threads, passes over rows, terms of rows, coordinate descent.
 #include "bind.hpp"
 #include "cholesky.hpp"
 #include "linear_descent.hpp"
@@ -123,13 +123,13 @@ struct PyRowTerms {
         check(f.size());
         check(centre ? centre->size() : y.size());
         std::vector<double> beta(f.size());
-        std::vector<double> bend(f.size());
+        std::vector<double> second(f.size());
         {
             nb::gil_scoped_release free;
             terms.respond(centre ? centre->data() : nullptr, delta, f.data(), beta.data(),
-                          bend.data());
+                          second.data());
         }
-        return nb::make_tuple(to_numpy(std::move(beta)), to_numpy(std::move(bend)));
+        return nb::make_tuple(to_numpy(std::move(beta)), to_numpy(std::move(second)));
     }
     double line_search(const std::optional<Doubles>& centre, double delta, const Doubles& f,
                        const Doubles& df, double slope, double square) {
@@ -181,16 +181,16 @@ struct PyRowTerms {
             nb::gil_scoped_release free;
             found = terms.audit(beta.data(), f.data(), error.data(), b, closely);
         }
-        nb::dict told;
-        told["gap"] = found.gap;
-        told["upper"] = found.upper;
-        told["conjugate"] = found.conjugate;
-        told["product"] = found.product;
-        told["product_error"] = found.product_error;
-        told["size"] = found.size;
-        told["sum"] = found.sum.value();
-        told["sum_size"] = found.sum_size;
-        return told;
+        nb::dict sums;
+        sums["gap"] = found.gap;
+        sums["upper"] = found.upper;
+        sums["conjugate"] = found.conjugate;
+        sums["product"] = found.product;
+        sums["product_error"] = found.product_error;
+        sums["size"] = found.size;
+        sums["sum"] = found.sum.value();
+        sums["sum_size"] = found.sum_size;
+        return sums;
     }
     nb::tuple absorb(const Doubles& beta, const Doubles& f, const Doubles& error, double b,
                      double change) {
@@ -266,7 +266,7 @@ class PyLinearDescent {
         }
         static const char* names[] = {"running", "converged", "stalled", "stopped"};
         nb::list list;
-        for (const Round& r : records) list.append(told(r));
+        for (const Round& r : records) list.append(as_dict(r));
         return nb::make_tuple(names[int(status)], list);
     }
     nb::object certify(double time_left) {
@@ -275,13 +275,13 @@ class PyLinearDescent {
             nb::gil_scoped_release free;
             descent_.watch().limit(time_left);
             try {
-                record = descent_.tell();
+                record = descent_.certify();
             } catch (const Stopped&) {
                 nb::gil_scoped_acquire lock;
                 return nb::none();
             }
         }
-        return told(record);
+        return as_dict(record);
     }
     nb::dict figures() {
         Round record;
@@ -292,10 +292,10 @@ class PyLinearDescent {
             auto asked =
                 std::move(watch.interrupted);  // what is stored on the way out is not to be stopped
             watch.interrupted = nullptr;
-            record = descent_.tell();
+            record = descent_.certify();
             watch.interrupted = std::move(asked);
         }
-        return told(record);
+        return as_dict(record);
     }
     nb::object beta() { return to_numpy(std::vector<double>(descent_.beta)); }
     nb::object scores() { return to_numpy(std::vector<double>(descent_.scores)); }
@@ -310,7 +310,7 @@ class PyLinearDescent {
         if (start) terms.check(start->size());
         return terms.terms;
     }
-    static nb::dict told(const Round& r) {
+    static nb::dict as_dict(const Round& r) {
         nb::dict d;
         d["round"] = r.round;
         d["objective"] = r.primal;
@@ -321,18 +321,13 @@ class PyLinearDescent {
         d["steps"] = r.steps;
         d["intercept"] = r.bias;
         d["passes"] = r.passes;
-        d["ago"] = std::chrono::duration<double>(std::chrono::steady_clock::now() - r.when).count();
+        d["ago"] = seconds_since(r.when);
         return d;
     }
     LinearDescent descent_;
 };
 
-}  // namespace
-
-namespace margrave {
-
-void bind_linear(nb::module_& m) {
-    nb::exception<Stopped>(m, "Stopped");
+void bind_rows(nb::module_& m) {
     nb::class_<PyTeam>(m, "Team", "The threads of one fit, and the watch over Ctrl-C and time.")
         .def(nb::init<int, const std::string&>(), nb::arg("threads"), nb::arg("isa") = "")
         .def(
@@ -364,11 +359,15 @@ void bind_linear(nb::module_& m) {
             "Bound on the length of every row, once they have been multiplied.")
         .def_prop_ro("n_rows", [](const PyLinearRows& r) { return r.rows.count(); })
         .def_prop_ro("n_columns", [](const PyLinearRows& r) { return r.rows.features(); });
+}
+
+void bind_terms(nb::module_& m) {
     nb::class_<PyRowTerms>(m, "RowTerms", "What the rows of a problem add to its primal and dual.")
         .def(nb::init<const PyLoss&, Doubles, Doubles, PyTeam&>(), nb::arg("loss"), nb::arg("y"),
              nb::arg("C"), nb::arg("team"), nb::keep_alive<1, 5>())
         .def("respond", &PyRowTerms::respond, nb::arg("centre").none(), nb::arg("delta"),
-             nb::arg("f"), "Dual variables that answer to scores, and their rate of change.")
+             nb::arg("f"),
+             "The maximisers beta(f) of the envelopes, and the envelopes' second derivatives.")
         .def("line_search", &PyRowTerms::line_search, nb::arg("centre").none(), nb::arg("delta"),
              nb::arg("f"), nb::arg("df"), nb::arg("slope"), nb::arg("square"))
         .def("gap", &PyRowTerms::gap, nb::arg("beta"), nb::arg("f"), nb::arg("b"),
@@ -388,22 +387,9 @@ void bind_linear(nb::module_& m) {
              "The row that takes up a change of the sum of beta at the least cost, and the cost.")
         .def("feasible", &PyRowTerms::feasible, nb::arg("beta"), nb::arg("balanced"),
              "Near beta, inside the box, of sum zero if balanced.");
-    m.def(
-        "solve_positive",
-        [](const Table& A, const Doubles& b) -> nb::object {
-            if (A.shape(0) != A.shape(1) || A.shape(0) != b.size())
-                throw nb::value_error("a system of a wrong shape");
-            std::vector<double> factor(A.data(), A.data() + A.size());
-            std::vector<double> x = copied(b);
-            if (!solve_positive(factor.data(), x.data(), std::int64_t(x.size()), choose_isa("")))
-                return nb::none();
-            return to_numpy(std::move(x));
-        },
-        nb::arg("A"), nb::arg("b"), "Solve a small positive definite system; None if it is not.");
-    m.def("stochastic_steps", &stochastic_steps, nb::arg("rows"), nb::arg("terms"),
-          nb::arg("order"), nb::arg("eta"), nb::arg("f"), nb::arg("slopes"), nb::arg("constant"),
-          nb::arg("start"),
-          "Steps with reduced variance; w - centre before and after, the constant feature last.");
+}
+
+void bind_descent(nb::module_& m) {
     nb::class_<PyLinearDescent>(m, "LinearDescent", "Coordinate descent with the weights kept.")
         .def(nb::init<PyLinearRows&, PyRowTerms&, const std::string&, const std::optional<Doubles>&,
                       std::uint64_t, double>(),
@@ -418,6 +404,33 @@ void bind_linear(nb::module_& m) {
         .def_prop_ro("beta", &PyLinearDescent::beta)
         .def_prop_ro("scores", &PyLinearDescent::scores)
         .def_prop_ro("weights", &PyLinearDescent::weights);
+}
+
+nb::object solve_small(const Table& A, const Doubles& b) {
+    if (A.shape(0) != A.shape(1) || A.shape(0) != b.size())
+        throw nb::value_error("a system of a wrong shape");
+    std::vector<double> factor(A.data(), A.data() + A.size());
+    std::vector<double> x = copied(b);
+    if (!solve_positive(factor.data(), x.data(), std::int64_t(x.size()), choose_isa("")))
+        return nb::none();
+    return to_numpy(std::move(x));
+}
+
+}  // namespace
+
+namespace margrave {
+
+void bind_linear(nb::module_& m) {
+    nb::exception<Stopped>(m, "Stopped");
+    bind_rows(m);
+    bind_terms(m);
+    bind_descent(m);
+    m.def("solve_positive", &solve_small, nb::arg("A"), nb::arg("b"),
+          "Solve a small positive definite system; None if it is not.");
+    m.def("stochastic_steps", &stochastic_steps, nb::arg("rows"), nb::arg("terms"),
+          nb::arg("order"), nb::arg("eta"), nb::arg("f"), nb::arg("slopes"), nb::arg("constant"),
+          nb::arg("start"),
+          "Steps with reduced variance; w - centre before and after, the constant feature last.");
 }
 
 }  // namespace margrave

@@ -49,8 +49,8 @@ struct PyKernelRows {
 
     // Sums over some rows of coefficients times kernel values, for some points; None if Ctrl-C or
     // the time stopped it.
-    nb::object multiply(const Longs& queries, const Table& coef, const Longs& points, bool exact,
-                        double time_left, bool& interrupted) {
+    nb::tuple multiply(const Longs& queries, const Table& coef, const Longs& points, bool exact,
+                       double time_left) {
         const Subset from = some(queries);
         const Subset to = some(points);
         if (std::int64_t(coef.shape(0)) != from.count)
@@ -75,8 +75,9 @@ struct PyKernelRows {
             else
                 run(*store.view<float>().source);
         }
-        interrupted = watch.was_interrupted;
-        return whole ? to_numpy(std::move(sums), {std::size_t(to.count), outputs}) : nb::none();
+        nb::object found =
+            whole ? to_numpy(std::move(sums), {std::size_t(to.count), outputs}) : nb::none();
+        return nb::make_tuple(found, watch.was_interrupted);
     }
     // The same for the columns of one block, one row of sums per output, from kept values where
     // there are any.
@@ -105,10 +106,7 @@ struct PyKernelRows {
             else
                 run(store.view<float>());
         }
-        if (!whole) {
-            PyErr_SetNone(PyExc_KeyboardInterrupt);
-            throw nb::python_error();
-        }
+        if (!whole) raise_interrupt();
         return to_numpy(std::move(sums), {outputs, width});
     }
     nb::object diagonal(const Longs& points) {
@@ -137,10 +135,7 @@ struct PyKernelRows {
             whole = store.view<double>().exact->apply_carefully(from, coef.data(), to, sums.data(),
                                                                 errors.data(), &watch);
         }
-        if (watch.was_interrupted) {
-            PyErr_SetNone(PyExc_KeyboardInterrupt);
-            throw nb::python_error();
-        }
+        if (watch.was_interrupted) raise_interrupt();
         if (!whole) return nb::make_tuple(nb::none(), nb::none());
         return nb::make_tuple(to_numpy(std::move(sums)), to_numpy(std::move(errors)));
     }
@@ -224,10 +219,7 @@ class PyForeignRows {
             else
                 run(*float_);
         }
-        if (!whole) {
-            PyErr_SetNone(PyExc_KeyboardInterrupt);
-            throw nb::python_error();
-        }
+        if (!whole) raise_interrupt();
         return to_numpy(std::move(sums));
     }
     std::int64_t kernel_values() const {
@@ -251,7 +243,7 @@ nb::dict as_dict(const Round& r) {
     d["steps"] = r.steps;
     d["kernel_values"] = r.kernel_values;
     d["intercept"] = r.bias;
-    d["ago"] = std::chrono::duration<double>(std::chrono::steady_clock::now() - r.when).count();
+    d["ago"] = seconds_since(r.when);
     return d;
 }
 
@@ -370,49 +362,48 @@ class PyDescent {
     std::size_t columns_ = 1;
 };
 
-std::int64_t rows_in(const PyKernelRows& kernel, const std::vector<int>& blocks) {
+// That its arrays belong to its blocks of rows.
+void check_problem(const PyKernelRows& kernel, const DualProblem& problem) {
+    const std::vector<std::int64_t>& starts = kernel.store.starts();
     std::int64_t n = 0;
-    for (int b : blocks) {
-        if (b < 0 || std::size_t(b) + 1 >= kernel.store.starts().size())
+    for (int b : problem.blocks) {
+        if (b < 0 || std::size_t(b) + 1 >= starts.size())
             throw nb::value_error("no such block of rows");
-        n += kernel.store.starts()[b + 1] - kernel.store.starts()[b];
+        n += starts[b + 1] - starts[b];
     }
-    return n;
+    check_length(n, {problem.y.size(), problem.C.size()});
+    if (!problem.start.empty()) check_length(n, {problem.start.size()});
+    if (!problem.fixed.shift.empty()) check_length(n, {problem.fixed.shift.size()});
 }
 
 class PyWorkingSet : public PyDescent<WorkingSet> {
   public:
-    PyWorkingSet(PyKernelRows& kernel, std::vector<int> blocks, const PyLoss& loss, bool pairs,
-                 double sum, double scale, const Doubles& y, const Doubles& C,
-                 const std::optional<Doubles>& start, const Surroundings& around, int size) {
-        const std::int64_t n = rows_in(kernel, blocks);
-        started_ = !around.scores.empty();  // it brings its scores
-        check_length(n, {y.size(), C.size(), start ? start->size() : y.size(),
-                         around.shift.empty() ? y.size() : around.shift.size()});
-        if (size < 2 || (started_ && !start))
+    PyWorkingSet(PyKernelRows& kernel, const DualProblem& problem, int size) {
+        check_problem(kernel, problem);
+        started_ = !problem.fixed.scores.empty();  // it brings its scores
+        if (size < 2 || (started_ && problem.start.empty()))
             throw nb::value_error("working set: too small, or without a start");
-        make(kernel, std::move(blocks), loss.params, pairs, sum, scale, copied(y), copied(C),
-             start ? copied(*start) : std::vector<double>(), around, size);
+        make(kernel, problem, size);
     }
 
-    nb::object discontent() {
+    nb::object kkt_violations() {
         std::vector<double> v;
         {
             nb::gil_scoped_release free;
             visit([&](auto& w) {
-                if (begin(w)) v = w.discontent();
+                if (begin(w)) v = w.kkt_violations();
             });
         }
         return to_numpy(std::move(v));
     }
     // None if it was stopped.
-    std::optional<Surroundings> around(const Longs& active, double time_left) {
-        Surroundings found;
+    std::optional<FixedPart> fixed_part(const Longs& active, double time_left) {
+        FixedPart found;
         bool whole = false;
         nb::gil_scoped_release free;
         visit([&](auto& w) {
             w.watch.limit(time_left);
-            whole = w.around(rows_of(active, w), found);
+            whole = w.fixed_part(rows_of(active, w), found);
         });
         return whole ? std::optional(std::move(found)) : std::nullopt;
     }
@@ -440,13 +431,9 @@ class PyWorkingSet : public PyDescent<WorkingSet> {
 
 class PyCoordinateDescent : public PyDescent<CoordinateDescent> {
   public:
-    PyCoordinateDescent(PyKernelRows& kernel, std::vector<int> blocks, const PyLoss& loss,
-                        const Doubles& y, const Doubles& C, const std::optional<Doubles>& start,
-                        std::uint64_t seed) {
-        check_length(rows_in(kernel, blocks),
-                     {y.size(), C.size(), start ? start->size() : y.size()});
-        make(kernel, std::move(blocks), loss.params, copied(y), copied(C),
-             start ? copied(*start) : std::vector<double>(), seed);
+    PyCoordinateDescent(PyKernelRows& kernel, const DualProblem& problem, std::uint64_t seed) {
+        check_problem(kernel, problem);
+        make(kernel, problem, seed);
     }
 };
 
@@ -488,11 +475,7 @@ nb::class_<C> descent_class(nb::module_& m, const char* name, const char* doc) {
         .def_prop_ro("scores", &C::scores);
 }
 
-}  // namespace
-
-namespace margrave {
-
-void bind_solvers(nb::module_& m) {
+void bind_kernel_rows(nb::module_& m) {
     nb::class_<PyKernelRows>(m, "KernelRows",
                              "Kernel rows of one data set, cached within a memory budget.")
         .def(nb::init<PyRows, const std::optional<PyKernel>&, nb::object, double,
@@ -501,19 +484,11 @@ void bind_solvers(nb::module_& m) {
              nb::arg("rows"), nb::arg("kernel").none(), nb::arg("fetch").none(), nb::arg("offset"),
              nb::arg("starts"), nb::arg("dtype"), nb::arg("memory"), nb::arg("buffer"),
              nb::arg("threads"), nb::arg("cache") = true, nb::arg("isa") = "")
-        .def(
-            "multiply",
-            [](PyKernelRows& k, const Longs& rows, const Table& coef, const Longs& points,
-               bool exact, double time_left) {
-                bool interrupted = false;
-                nb::object sums = k.multiply(rows, coef, points, exact, time_left, interrupted);
-                return nb::make_tuple(sums, interrupted);
-            },
-            nb::arg("rows"), nb::arg("coef"), nb::arg("points"), nb::arg("exact"),
-            nb::arg("time_left"),
-            "K[points, rows] @ coef, None if it was stopped; and whether Ctrl-C stopped it.")
+        .def("multiply", &PyKernelRows::multiply, nb::arg("rows"), nb::arg("coef"),
+             nb::arg("points"), nb::arg("exact"), nb::arg("time_left"),
+             "K[points, rows] @ coef, None if it was stopped; and whether Ctrl-C stopped it.")
         .def("block_sums", &PyKernelRows::block_sums, nb::arg("rows"), nb::arg("coef"),
-             nb::arg("block"), "coef.T @ K[rows, block], from kept values where there are any.")
+             nb::arg("block"), "coef.T @ K[rows, block], from cached values where there are any.")
         .def("diagonal", &PyKernelRows::diagonal, nb::arg("points"),
              "Kernel values of these rows with themselves.")
         .def("multiply_carefully", &PyKernelRows::multiply_carefully, nb::arg("rows"),
@@ -526,7 +501,7 @@ void bind_solvers(nb::module_& m) {
              "of rounding.")
         .def_prop_ro("cached_bytes", [](const PyKernelRows& k) { return k.store.cached_bytes(); });
     nb::class_<PyForeignRows>(m, "ForeignRows",
-                              "Kernel rows of points from elsewhere over the rows at hand, kept "
+                              "Kernel rows of points from elsewhere over the rows at hand, cached "
                               "under the points' numbers.")
         .def(nb::init<PyRows, const PyKernel&, const std::string&, std::int64_t, int>(),
              nb::arg("rows"), nb::arg("kernel"), nb::arg("dtype"), nb::arg("memory"),
@@ -535,37 +510,62 @@ void bind_solvers(nb::module_& m) {
              nb::arg("change"),
              "Sums over some of the points of their change times the kernel, for every own row.")
         .def_prop_ro("kernel_values", &PyForeignRows::kernel_values);
-    nb::class_<Surroundings>(
-        m, "Surroundings", "What the rest of a larger problem does to the rows of one part of it.")
-        .def(nb::init<>())
-        .def(
-            "__init__",
-            [](Surroundings* s, const Doubles& shift, const Doubles& scores, double dual,
-               double gap, double bound) {
-                check_length(std::int64_t(shift.size()),
-                             {scores.size() ? scores.size() : shift.size()});
-                new (s) Surroundings{copied(shift), copied(scores), dual, gap, bound};
-            },
-            nb::arg("shift"), nb::arg("scores"), nb::arg("dual"), nb::arg("gap"), nb::arg("bound"),
-            "Scores from outside and in all; the other rows' part of the dual and of the gap; the "
-            "objective of the zero machine.");
+}
+
+void make_fixed_part(FixedPart* to, const Doubles& shift, const Doubles& scores, double dual,
+                     double gap, double bound) {
+    if (scores.size()) check_length(std::int64_t(shift.size()), {scores.size()});
+    new (to) FixedPart{copied(shift), copied(scores), dual, gap, bound};
+}
+
+void make_dual_problem(DualProblem* to, std::vector<int> blocks, const PyLoss& loss,
+                       const Doubles& y, const Doubles& C, const std::optional<Doubles>& start,
+                       bool has_free_intercept, double sum, double scale,
+                       const std::optional<FixedPart>& fixed) {
+    if (start) check_length(std::int64_t(y.size()), {start->size()});
+    DualProblem problem;
+    problem.blocks = std::move(blocks);
+    problem.loss = loss.params;
+    problem.y = copied(y);
+    problem.C = copied(C);
+    if (start) problem.start = copied(*start);
+    problem.has_free_intercept = has_free_intercept;
+    problem.sum = sum;
+    problem.scale = scale;
+    if (fixed) problem.fixed = *fixed;
+    new (to) DualProblem(std::move(problem));
+}
+
+void bind_problems(nb::module_& m) {
+    nb::class_<FixedPart>(m, "FixedPart",
+                          "The contribution of the rows outside to a problem on some of the rows.")
+        .def("__init__", &make_fixed_part, nb::arg("shift"), nb::arg("scores"), nb::arg("dual"),
+             nb::arg("gap"), nb::arg("bound"),
+             "Scores from the rows outside and from all; the outside rows' share of the dual and "
+             "of the gap; the objective of the zero model.");
+    nb::class_<DualProblem>(m, "DualProblem", "The dual problem on some blocks of rows.")
+        .def("__init__", &make_dual_problem, nb::arg("blocks"), nb::arg("loss"), nb::arg("y"),
+             nb::arg("C"), nb::kw_only(), nb::arg("start").none() = nb::none(),
+             nb::arg("has_free_intercept") = false, nb::arg("sum") = 0.0, nb::arg("scale") = 0.0,
+             nb::arg("fixed").none() = nb::none(),
+             "With a free intercept the sum of beta is `sum`. Gaps are relative to the objective "
+             "or, if larger, to `scale`.");
+}
+
+void bind_descents(nb::module_& m) {
     descent_class<PyWorkingSet>(m, "WorkingSet", "The working-set solver for one problem.")
-        .def(nb::init<PyKernelRows&, std::vector<int>, const PyLoss&, bool, double, double,
-                      const Doubles&, const Doubles&, const std::optional<Doubles>&,
-                      const Surroundings&, int>(),
-             nb::arg("kernel_rows"), nb::arg("blocks"), nb::arg("loss"), nb::arg("pairs"),
-             nb::arg("sum"), nb::arg("scale"), nb::arg("y"), nb::arg("C"), nb::arg("start").none(),
-             nb::arg("around"), nb::arg("size"), nb::keep_alive<1, 2>())
-        .def("discontent", &PyWorkingSet::discontent)
-        .def("around", &PyWorkingSet::around, nb::arg("active"), nb::arg("time_left"))
+        .def(nb::init<PyKernelRows&, const DualProblem&, int>(), nb::arg("kernel_rows"),
+             nb::arg("problem"), nb::arg("size"), nb::keep_alive<1, 2>())
+        .def("kkt_violations", &PyWorkingSet::kkt_violations,
+             "How much each row violates the KKT conditions: positive for violators.")
+        .def("fixed_part", &PyWorkingSet::fixed_part, nb::arg("active"), nb::arg("time_left"),
+             "The contribution of all other rows to a problem on the active ones.")
         .def("adopt", &PyWorkingSet::adopt, nb::arg("active"), nb::arg("beta"), nb::arg("scores"),
              nb::arg("time_left"));
     descent_class<PyCoordinateDescent>(m, "CoordinateDescent",
                                        "One row after the other, in random order.")
-        .def(nb::init<PyKernelRows&, std::vector<int>, const PyLoss&, const Doubles&,
-                      const Doubles&, const std::optional<Doubles>&, std::uint64_t>(),
-             nb::arg("kernel_rows"), nb::arg("blocks"), nb::arg("loss"), nb::arg("y"), nb::arg("C"),
-             nb::arg("start").none(), nb::arg("seed"), nb::keep_alive<1, 2>());
+        .def(nb::init<PyKernelRows&, const DualProblem&, std::uint64_t>(), nb::arg("kernel_rows"),
+             nb::arg("problem"), nb::arg("seed"), nb::keep_alive<1, 2>());
     descent_class<PyJoint>(m, "Joint", "Several classes in one problem.")
         .def(nb::init<PyKernelRows&, const std::string&, const Longs&, int, const Doubles&,
                       const std::optional<Table>&, const Doubles&, int>(),
@@ -573,6 +573,16 @@ void bind_solvers(nb::module_& m) {
              nb::arg("C"), nb::arg("start").none(), nb::arg("bias"), nb::arg("size"),
              nb::keep_alive<1, 2>())
         .def("set_bias", &PyJoint::set_bias, nb::arg("bias"));
+}
+
+}  // namespace
+
+namespace margrave {
+
+void bind_solvers(nb::module_& m) {
+    bind_kernel_rows(m);
+    bind_problems(m);
+    bind_descents(m);
 }
 
 }  // namespace margrave

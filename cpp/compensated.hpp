@@ -18,6 +18,10 @@ struct CompensatedSum {
         low += (high - (sum - part)) + (x - part);
         high = sum;
     }
+    void add(const CompensatedSum& other) {
+        add(other.high);
+        low += other.low;
+    }
     void add_product(double a, double b) {
         const double product = a * b;
         add(product);

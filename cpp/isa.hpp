@@ -75,8 +75,8 @@ struct Operations {
     // f[j] += sum over rows r of coef[r] rows[r][j], begin <= j < end
     void (*combine)(const T* const* rows, const double* coef, int count, std::int64_t begin,
                     std::int64_t end, double* f);
-    // Improves inner.beta; pairs keep its sum. Returns the number of steps.
-    std::int64_t (*solve)(const LossParams&, bool pairs, Inner<T>&);
+    // Improves inner.beta, with its sum kept if the intercept is free. Returns the number of steps.
+    std::int64_t (*solve)(const LossParams&, bool has_free_intercept, Inner<T>&);
 };
 
 // Products with one row x of a linear model; which functions these are depends on how the rows lie

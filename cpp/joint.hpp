@@ -107,7 +107,10 @@ struct Softmax {
             if (!(high - low > 1e-16 * (std::fabs(low) + std::fabs(high)))) break;
         }
         double sum = 0;
-        for (int c = 0; c < k; ++c) sum += p[c] = std::max(p[c], least);
+        for (int c = 0; c < k; ++c) {
+            p[c] = std::max(p[c], least);
+            sum += p[c];
+        }
         for (int c = 0; c < k; ++c) p[c] /= sum;
     }
 
@@ -192,7 +195,7 @@ class JointPoint {
     }
     // f = K beta from scratch.
     bool rebuild() { return multiply(*kernel_.source); }
-    // The same in double, and what it says of the point.
+    // The same in double precision, and the figures from it.
     bool certify(Round& record) {
         if (!multiply(*kernel_.exact)) return false;
         record = figures();
@@ -210,9 +213,7 @@ class JointPoint {
             for (std::int64_t r = 0; status == Status::running; ++r) {
                 if (watch.check())
                     status = Status::stopped;
-                else if (r >= max_rounds ||
-                         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
-                                 .count() > seconds)
+                else if (r >= max_rounds || seconds_since(begin) > seconds)
                     break;
                 else
                     status = round(loss, records);
@@ -241,50 +242,58 @@ class JointPoint {
         return out;
     }
 
+    struct Sums {
+        double gap = 0;
+        double dual = 0;
+        std::int64_t support = 0;
+    };
+
+    // The gap terms of some rows, with their sum and what the rows add to the dual.
+    template <class L>
+    Sums sum_rows(const L& loss, std::int64_t from, std::int64_t to) {
+        std::vector<double> f(k_);
+        Sums sums;
+        for (std::int64_t i = from; i < to; ++i) {
+            const double* p = p_.data() + i * k_;
+            const double* b = beta.data() + i * k_;
+            const double* s = scores.data() + i * k_;
+            gaps_[i] = C_[i] * loss.gap(p, with_bias(s, f.data()), y_[i], k_);
+            sums.gap += gaps_[i];
+            sums.dual += C_[i] * loss.h(p, y_[i], k_);
+            bool any = false;
+            for (int c = 0; c < k_; ++c) {
+                sums.dual += 0.5 * b[c] * s[c];
+                any |= b[c] != 0;
+            }
+            sums.support += any;
+        }
+        return sums;
+    }
+
     template <class L>
     void measure(const L& loss) {
         const std::int64_t n = std::int64_t(y_.size());
         constexpr std::int64_t per = 4096;
-        struct Part {
-            double gap = 0;
-            double dual = 0;
-            std::int64_t support = 0;
-        };
-        std::vector<Part> parts((n + per - 1) / per);
+        std::vector<Sums> parts((n + per - 1) / per);
         kernel_.threads->run(std::int64_t(parts.size()), nullptr, [&](std::int64_t t, int) {
-            std::vector<double> f(k_);
-            Part& part = parts[t];
-            for (std::int64_t i = t * per; i < std::min(n, (t + 1) * per); ++i) {
-                const double* p = p_.data() + i * k_;
-                const double* b = beta.data() + i * k_;
-                const double* s = scores.data() + i * k_;
-                part.gap += gaps_[i] = C_[i] * loss.gap(p, with_bias(s, f.data()), y_[i], k_);
-                part.dual += C_[i] * loss.h(p, y_[i], k_);
-                bool any = false;
-                for (int c = 0; c < k_; ++c) {
-                    part.dual += 0.5 * b[c] * s[c];
-                    any |= b[c] != 0;
-                }
-                part.support += any;
-            }
+            parts[t] = sum_rows(loss, t * per, std::min(n, (t + 1) * per));
         });
-        double gap = 0;
-        double dual = 0;
-        last_.support = 0;
-        for (const Part& part : parts) {
-            gap += part.gap;
-            dual += part.dual;
-            last_.support += part.support;
+        Sums all;
+        for (const Sums& part : parts) {
+            all.gap += part.gap;
+            all.dual += part.dual;
+            all.support += part.support;
         }
         // The bias is a given number here: its share of the primal is b . sum beta.
         for (int c = 0; c < k_; ++c) {
             double sum = 0;
             for (std::int64_t i = 0; i < n; ++i) sum += beta[i * k_ + c];
-            dual += bias_[c] * sum;
+            all.dual += bias_[c] * sum;
         }
-        last_.dual = dual;
-        last_.primal = gap - dual;
-        last_.gap = gap / std::max({std::fabs(dual), std::fabs(last_.primal), 1e-300});
+        last_.support = all.support;
+        last_.dual = all.dual;
+        last_.primal = all.gap - all.dual;
+        last_.gap = all.gap / std::max({std::fabs(all.dual), std::fabs(last_.primal), 1e-300});
         last_.violation = *std::max_element(gaps_.begin(), gaps_.end());
         last_.when = std::chrono::steady_clock::now();
         last_.round = rounds_;
@@ -316,8 +325,8 @@ class JointPoint {
         if (std::int64_t(members_.size()) == n) return;
         const std::int64_t keep = members_.empty() ? 0 : capacity_ / 2;
         for (std::size_t s = 0; s + keep < members_.size(); ++s) inside_[members_[s]] = 0;
-        members_.erase(members_.begin(), members_.end() - std::min<std::int64_t>(
-                                                              keep, std::int64_t(members_.size())));
+        const std::int64_t kept = std::min<std::int64_t>(keep, std::int64_t(members_.size()));
+        members_.erase(members_.begin(), members_.end() - kept);
         std::vector<std::pair<double, std::int64_t>> others;
         for (std::int64_t i = 0; i < n; ++i)
             if (!inside_[i] && gaps_[i] > 0) others.emplace_back(-gaps_[i], i);
@@ -331,24 +340,18 @@ class JointPoint {
         }
     }
 
+    // Improves the variables of the chosen rows and updates all scores; false if the watch stopped
+    // it.
     template <class L>
     bool solve(const L& loss) {
-        const int w = int(members_.size());
-        const std::int64_t leading = (w + 63) / 64 * 64;
-        block_.resize(std::int64_t(w) * leading);
-        std::vector<T*> out(w);
-        for (int s = 0; s < w; ++s) out[s] = block_.data() + s * leading;
-        const Subset set{members_.data(), 0, w};
-        if (!kernel_.source->tile(set, set, out.data(), &watch)) return false;
-        kernel_values_ += std::int64_t(w) * w;
+        std::vector<T*> kernel;
+        if (!fill_block(kernel)) return false;
+        const std::size_t w = members_.size();
         // Scores class by class, so that a step is k sums of vectors.
         std::vector<std::vector<double>> f(k_, std::vector<double>(w));
-        std::vector<double> before(std::size_t(w) * k_);
-        std::vector<double> row(k_);
-        std::vector<double> old(k_);
-        std::vector<double> z(k_);
+        std::vector<double> before(w * k_);
         double worst = 0;
-        for (int s = 0; s < w; ++s) {
+        for (std::size_t s = 0; s < w; ++s) {
             for (int c = 0; c < k_; ++c) {
                 f[c][s] = scores[members_[s] * k_ + c] + bias_[c];
                 before[s * k_ + c] = p_[members_[s] * k_ + c];
@@ -356,30 +359,62 @@ class JointPoint {
             worst = std::max(worst, gaps_[members_[s]]);
         }
         for (int pass = 0; pass < kPasses; ++pass) {
-            double left = 0;
-            for (int s = 0; s < w; ++s) {
-                const std::int64_t i = members_[s];
-                for (int c = 0; c < k_; ++c) row[c] = f[c][s];
-                double* p = p_.data() + i * k_;
-                const double gap = C_[i] * loss.gap(p, row.data(), y_[i], k_);
-                left = std::max(left, gap);
-                if (gap <= 1e-3 * worst) continue;
-                std::copy(p, p + k_, old.begin());
-                loss.step(p, row.data(), y_[i], k_, C_[i] * double(out[s][s]), z.data());
-                ++steps_;
-                for (int c = 0; c < k_; ++c) {
-                    const double by = C_[i] * (old[c] - p[c]);
-                    if (by == 0) continue;
-                    double* to = f[c].data();
-                    const T* from = out[s];
-                    for (int t = 0; t < w; ++t) to[t] += by * double(from[t]);
-                }
-            }
+            const double left = sweep(loss, kernel, 1e-3 * worst, f);
             if (left <= 0.05 * worst || (pass % 4 == 3 && watch.check())) break;
         }
+        if (update_scores(before)) return true;
+        for (std::size_t s = 0; s < w; ++s)  // as if nothing had been
+            std::copy_n(before.data() + s * k_, k_, p_.data() + members_[s] * k_);
+        return false;
+    }
+
+    // The kernel rows of the members over the members.
+    bool fill_block(std::vector<T*>& rows) {
+        const std::int64_t w = std::int64_t(members_.size());
+        const std::int64_t leading = (w + 63) / 64 * 64;
+        block_.resize(w * leading);
+        for (std::int64_t s = 0; s < w; ++s) rows.push_back(block_.data() + s * leading);
+        const Subset all = Subset::of(members_);
+        if (!kernel_.source->tile(all, all, rows.data(), &watch)) return false;
+        kernel_values_ += w * w;
+        return true;
+    }
+
+    // An exact step for each member whose gap term is larger than `negligible`, in order. Returns
+    // the largest gap term that it met.
+    template <class L>
+    double sweep(const L& loss, const std::vector<T*>& kernel, double negligible,
+                 std::vector<std::vector<double>>& f) {
+        std::vector<double> row(k_);
+        std::vector<double> old(k_);
+        std::vector<double> z(k_);
+        double largest = 0;
+        for (std::size_t s = 0; s < members_.size(); ++s) {
+            const std::int64_t i = members_[s];
+            for (int c = 0; c < k_; ++c) row[c] = f[c][s];
+            double* p = p_.data() + i * k_;
+            const double gap = C_[i] * loss.gap(p, row.data(), y_[i], k_);
+            largest = std::max(largest, gap);
+            if (gap <= negligible) continue;
+            std::copy(p, p + k_, old.begin());
+            loss.step(p, row.data(), y_[i], k_, C_[i] * double(kernel[s][s]), z.data());
+            ++steps_;
+            for (int c = 0; c < k_; ++c) {
+                const double by = C_[i] * (old[c] - p[c]);
+                if (by == 0) continue;
+                double* to = f[c].data();
+                const T* from = kernel[s];
+                for (std::size_t t = 0; t < members_.size(); ++t) to[t] += by * double(from[t]);
+            }
+        }
+        return largest;
+    }
+
+    // Brings beta and the scores of all rows up to date; `before` are the members' old p.
+    bool update_scores(const std::vector<double>& before) {
         std::vector<std::int64_t> changed;
         std::vector<double> change;
-        for (int s = 0; s < w; ++s) {
+        for (std::size_t s = 0; s < members_.size(); ++s) {
             const std::int64_t i = members_[s];
             const double* now = p_.data() + i * k_;
             const double* then = before.data() + s * k_;
@@ -387,21 +422,18 @@ class JointPoint {
             changed.push_back(i);
             for (int c = 0; c < k_; ++c) change.push_back(C_[i] * (then[c] - now[c]));
         }
-        const std::int64_t n = std::int64_t(y_.size());
+        const Subset from = Subset::of(changed);
+        const Subset all{nullptr, 0, std::int64_t(y_.size())};
         std::vector<double> delta(scores.size());
-        if (!kernel_.source->apply({changed.data(), 0, std::int64_t(changed.size())}, change.data(),
-                                   k_, {nullptr, 0, n}, delta.data(), &watch)) {
-            for (int s = 0; s < w; ++s)
-                std::copy_n(before.data() + s * k_, k_,
-                            p_.data() + members_[s] * k_);  // as if nothing had been
+        if (!kernel_.source->apply(from, change.data(), k_, all, delta.data(), &watch))
             return false;
-        }
-        kernel_values_ += kernel_.source->price(std::int64_t(changed.size()), n);
+        kernel_values_ += kernel_.source->values_computed(from.count, all.count);
         for (std::size_t j = 0; j < scores.size(); ++j) scores[j] += delta[j];
         for (std::int64_t i : changed) set_beta(i);
         return true;
     }
 
+    // scores = K beta
     template <class S>
     bool multiply(S& source) {
         std::vector<std::int64_t> support;
@@ -413,10 +445,10 @@ class JointPoint {
             support.push_back(i);
             coef.insert(coef.end(), b, b + k_);
         }
-        if (!source.apply({support.data(), 0, std::int64_t(support.size())}, coef.data(), k_,
-                          {nullptr, 0, std::int64_t(y_.size())}, sums.data(), &watch))
-            return false;
-        kernel_values_ += source.price(std::int64_t(support.size()), std::int64_t(y_.size()));
+        const Subset from = Subset::of(support);
+        const Subset all{nullptr, 0, std::int64_t(y_.size())};
+        if (!source.apply(from, coef.data(), k_, all, sums.data(), &watch)) return false;
+        kernel_values_ += source.values_computed(from.count, all.count);
         scores = std::move(sums);
         return true;
     }

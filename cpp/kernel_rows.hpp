@@ -20,59 +20,73 @@ struct KernelRows {
 
     // to[m * width + j] += sum over q of coef[q * outputs + m] k(row q, column j of the block).
     // Rows that the cache has no room for are used as they are computed. A row is counted as used
-    // at the `first` of several blocks. The number of values that had to be computed, -1 if the
-    // watch stopped it.
+    // at the `first` of several blocks. Returns the number of values that had to be computed, -1 if
+    // the watch stopped it.
     std::int64_t add(const std::vector<std::int64_t>& rows, const double* coef, int outputs,
                      int block, bool first, double* to, Watch* watch) const {
-        const std::int64_t columns = width(block);
+        const Subset columns{nullptr, starts[block], width(block)};
         std::vector<const T*> kept;
         std::vector<std::int64_t> kept_at, missing, loose;
-        std::vector<double> loose_coef, one;
+        std::vector<double> loose_coef;
         std::vector<T*> out;
         for (std::size_t q = 0; q < rows.size(); ++q) {
             T* piece = cache->find(rows[q], block);
-            if (!piece && worth_keeping(rows[q], first) && (piece = cache->make(rows[q], block))) {
-                missing.push_back(rows[q]);
-                out.push_back(piece);
+            if (!piece && worth_keeping(rows[q], first)) {
+                piece = cache->make(rows[q], block);
+                if (piece) {
+                    missing.push_back(rows[q]);
+                    out.push_back(piece);
+                }
             }
             if (piece) {
                 kept.push_back(piece);
                 kept_at.push_back(std::int64_t(q));
             } else {
                 loose.push_back(rows[q]);
-                loose_coef.insert(loose_coef.end(), coef + q * outputs, coef + (q + 1) * outputs);
+                const double* own = coef + q * outputs;
+                loose_coef.insert(loose_coef.end(), own, own + outputs);
             }
         }
-        const Subset all{nullptr, starts[block], columns};
-        bool whole =
-            missing.empty() ||
-            source->tile({missing.data(), 0, std::int64_t(missing.size())}, all, out.data(), watch);
-        if (whole && !loose.empty()) {
-            std::vector<double> sums(columns * outputs);
-            whole = source->apply({loose.data(), 0, std::int64_t(loose.size())}, loose_coef.data(),
-                                  outputs, all, sums.data(), watch);
-            for (std::int64_t j = 0; whole && j < columns; ++j)
-                for (int m = 0; m < outputs; ++m) to[m * columns + j] += sums[j * outputs + m];
-        }
-        if (!whole) {
+        if (!(missing.empty() || source->tile(Subset::of(missing), columns, out.data(), watch)) ||
+            !add_loose(loose, loose_coef, outputs, columns, to, watch)) {
             for (std::int64_t row : missing) cache->drop(row, block);
             return -1;
         }
+        add_kept(kept, kept_at, coef, outputs, columns.count, to);
+        return std::int64_t(missing.size()) * columns.count +
+               source->values_computed(std::int64_t(loose.size()), columns.count);
+    }
+
+  private:
+    // Rows without a place in the cache.
+    bool add_loose(const std::vector<std::int64_t>& rows, const std::vector<double>& coef,
+                   int outputs, const Subset& columns, double* to, Watch* watch) const {
+        if (rows.empty()) return true;
+        std::vector<double> sums(columns.count * outputs);
+        if (!source->apply(Subset::of(rows), coef.data(), outputs, columns, sums.data(), watch))
+            return false;
+        for (std::int64_t j = 0; j < columns.count; ++j)
+            for (int m = 0; m < outputs; ++m) to[m * columns.count + j] += sums[j * outputs + m];
+        return true;
+    }
+
+    // Rows in the cache, row r with the coefficients of number at[r].
+    void add_kept(const std::vector<const T*>& rows, const std::vector<std::int64_t>& at,
+                  const double* coef, int outputs, std::int64_t columns, double* to) const {
+        if (rows.empty()) return;
         constexpr std::int64_t per = 4096;
-        for (int m = 0; m < outputs && !kept.empty(); ++m) {
-            one.clear();
-            for (std::int64_t q : kept_at) one.push_back(coef[q * outputs + m]);
+        std::vector<double> own;
+        for (int m = 0; m < outputs; ++m) {
+            own.clear();
+            for (std::int64_t q : at) own.push_back(coef[q * outputs + m]);
             threads->run((columns + per - 1) / per, nullptr, [&](std::int64_t t, int) {
-                isa->template operations<T>().combine(kept.data(), one.data(), int(kept.size()),
+                isa->template operations<T>().combine(rows.data(), own.data(), int(rows.size()),
                                                       t * per, std::min(columns, (t + 1) * per),
                                                       to + m * columns);
             });
         }
-        return std::int64_t(missing.size()) * columns +
-               source->price(std::int64_t(loose.size()), columns);
     }
 
-  private:
     // Fresh memory for a value costs a quarter of a nanosecond, and up to five where a host has to
     // find it first; a value of few features costs less than that to compute again. As with renting
     // and buying: keep a row once it has been computed as often as the memory would have cost.

@@ -199,32 +199,18 @@ class LibsvmText {
             std::int64_t index = 0;
             while (is_digit(*p) && p - word < 18) index = 10 * index + (*p++ - '0');
             if (p == word || *p != ':') {
-                if (std::strncmp(word, "qid:", 4) == 0 && last < 0) {
-                    for (p += 4; is_digit(*p);) ++p;
-                    part.has_qid = true;
-                    if (p > word + 4 && is_end(*p)) continue;
-                }
-                return fail(part, is_digit(*word) && *p != ':' && is_digit(*p)
-                                      ? "the index in " + shown(word) + " is too large"
-                                      : shown(word) + " is no index:value pair");
+                p = last < 0 ? skip_qid(word, part) : nullptr;
+                if (!p) return wrong_pair(word, part);
+                continue;
             }
-            if (index > rules_.most)
-                return fail(part, "index " + std::to_string(index) + " is larger than " +
-                                      std::to_string(rules_.most) + ", the largest possible");
-            if (index <= last)
-                return fail(part, "index " + std::to_string(index) + " comes after index " +
-                                      std::to_string(last) + ": indices must ascend");
-            if (index == 0 && rules_.base == Base::one)
-                return fail(part, "index 0 in a file whose indices begin at 1");
-            double value;
+            if (index > rules_.most || index <= last || (index == 0 && rules_.base == Base::one))
+                return wrong_index(index, last, part);
+            double value = 0;
             const char* const begin = ++p;
             p = read_decimal(begin, value);
-            if (p == begin && is_end(*p))
-                return fail(part, "the value of index " + std::to_string(index) + " is missing");
             const T kept = T(value);
             if (p == begin || !is_end(*p) || !std::isfinite(kept))
-                return fail(part, "the value " + shown(begin) + " of index " +
-                                      std::to_string(index) + " is no finite number");
+                return wrong_value(begin, p, index, part);
             values[at] = kept;
             columns[at++] = std::int32_t(index - first);
             if (last < 0) part.least = std::min(part.least, index);
@@ -237,6 +223,40 @@ class LibsvmText {
         return p;
     }
 
+    // One past a query number, null if it is none.
+    static const char* skip_qid(const char* word, Part& part) {
+        if (std::strncmp(word, "qid:", 4) != 0) return nullptr;
+        part.has_qid = true;
+        const char* p = word + 4;
+        while (is_digit(*p)) ++p;
+        return p > word + 4 && is_end(*p) ? p : nullptr;
+    }
+
+    // What is wrong: each returns null.
+    static const char* wrong_pair(const char* word, Part& part) {
+        const char* p = word;
+        while (is_digit(*p) && p - word < 18) ++p;
+        if (is_digit(*word) && is_digit(*p))
+            return fail(part, "the index in " + shown(word) + " is too large");
+        return fail(part, shown(word) + " is no index:value pair");
+    }
+    const char* wrong_index(std::int64_t index, std::int64_t last, Part& part) const {
+        const std::string name = "index " + std::to_string(index);
+        if (index > rules_.most)
+            return fail(part, name + " is larger than " + std::to_string(rules_.most) +
+                                  ", the largest possible");
+        if (index <= last)
+            return fail(part, name + " comes after index " + std::to_string(last) +
+                                  ": indices must ascend");
+        return fail(part, name + " in a file whose indices begin at 1");
+    }
+    static const char* wrong_value(const char* begin, const char* p, std::int64_t index,
+                                   Part& part) {
+        if (p == begin && is_end(*p))
+            return fail(part, "the value of index " + std::to_string(index) + " is missing");
+        return fail(part, "the value " + shown(begin) + " of index " + std::to_string(index) +
+                              " is no finite number");
+    }
     const char* wrong_head(const char* word, const char* p, Part& part) const {
         while (!is_end(*p) && *p != ':' && *p != ',') ++p;
         if (*p == ':')

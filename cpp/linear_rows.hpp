@@ -1,6 +1,7 @@
 // Passes over the rows of a linear model: X w, X'b, X'DX, and a stretch of stochastic steps.
 #pragma once
 #include <algorithm>
+#include <numeric>
 #include <string_view>
 #include <vector>
 
@@ -100,10 +101,9 @@ class LinearRows {
                     out[c][k] += sums[(part * b.count + c) * d + k];
     }
 
-    // f_i = x_i'w with bounds on the rounding errors, and v += X'b with the absolute sums behind
-    // it. With `compensated` sums scores are off by little more than a unit in the last place at
-    // most, and so are the bounds; that takes several times as long. Returns sum_i |b_i| |x_i|, the
-    // size of the terms behind v.
+    // f_i = x_i'w with bounds on the rounding errors, and v += X'b. With `compensated` sums scores
+    // and bounds are off by little more than a unit in the last place at most; that takes several
+    // times as long. Returns sum_i |b_i| |x_i|, the size of the terms behind v.
     double audit(bool compensated, const double* w, const double* b, double* f, double* f_error,
                  CompensatedSum* v) const {
         const std::int64_t d = features();
@@ -115,43 +115,31 @@ class LinearRows {
         std::vector<double> plain(compensated ? 0 : parts * d, 0.0);
         std::vector<double> sizes(parts, 0.0);
         team_->parts(count_, stretch_, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
-            CompensatedSum* to_v = compensated ? sums.data() + part * d : nullptr;
             double size = 0;  // the threads' own, not next to each other in memory
             for (std::int64_t i = from; i < to; ++i) {
-                const double factor = b[i];
-                const double terms =
-                    2 + double(rows_.sparse ? rows_.starts[row(i) + 1] - rows_.starts[row(i)] : d);
+                const double terms = 2 + double(entries(i));
                 const double norm =
                     std::sqrt(operations_.square(rows_, row(i))) * (1 + terms * kUnit);
-                size += std::fabs(factor) * norm;
+                size += std::fabs(b[i]) * norm;
                 if (compensated) {
-                    CompensatedSum score;
-                    rows_.each(row(i), [&](std::int64_t k, double x) {
-                        score.add_product(x, w[k]);
-                        if (factor != 0) to_v[k].add_product(factor, x);
-                    });
-                    f[i] = score.value();
+                    f[i] = score_carefully(i, w, b[i], sums.data() + part * d);
                     f_error[i] = kUnit * (std::fabs(f[i]) + terms * terms * kUnit * norm * length);
                 } else {
                     f[i] = dot(i, w);
                     f_error[i] = kUnit * terms * norm * length;
-                    if (factor != 0) add(i, factor, plain.data() + part * d);
+                    if (b[i] != 0) add(i, b[i], plain.data() + part * d);
                 }
             }
             sizes[part] += size;
         });
-        double size = 0;
-        for (std::int64_t part = 0; part < parts; ++part) {
-            size += sizes[part];
+        for (std::int64_t part = 0; part < parts; ++part)
             for (std::int64_t k = 0; k < d; ++k) {
-                if (compensated) {
-                    v[k].add(sums[part * d + k].high);
-                    v[k].low += sums[part * d + k].low;
-                } else
+                if (compensated)
+                    v[k].add(sums[part * d + k]);
+                else
                     v[k].add(plain[part * d + k]);
             }
-        }
-        return size;
+        return std::accumulate(sizes.begin(), sizes.end(), 0.0);
     }
 
     // out += sum_i D_i x_i x_i, feature by feature
@@ -281,12 +269,12 @@ class LinearRows {
             T* x = values.data();
             if (data.sparse) std::fill(values.begin(), values.end(), T(0));
             data.each(row, [&](std::int64_t k, double v) { x[k] = T(v); });
-            const T price = T(factor);
+            const T weight = T(factor);
             T* to_left = left.data() + rows * kGroup;
             T* to_right = right.data() + rows * L;
             for (std::int64_t g = 0; g < groups; ++g)
                 for (int r = 0; r < kGroup; ++r)
-                    to_left[g * kBlock * kGroup + r] = price * x[g * kGroup + r];
+                    to_left[g * kBlock * kGroup + r] = weight * x[g * kGroup + r];
             for (std::int64_t p = 0; p < panels; ++p)
                 for (int l = 0; l < L; ++l) to_right[p * kBlock * L + l] = x[p * L + l];
             if (++rows == kBlock) flush(isa);
@@ -323,11 +311,25 @@ class LinearRows {
         }
     };
 
+    // x_i'w by a compensated sum; v += factor x_i.
+    double score_carefully(std::int64_t i, const double* w, double factor,
+                           CompensatedSum* v) const {
+        CompensatedSum score;
+        rows_.each(row(i), [&](std::int64_t k, double x) {
+            score.add_product(x, w[k]);
+            if (factor != 0) v[k].add_product(factor, x);
+        });
+        return score.value();
+    }
+
     std::int64_t row(std::int64_t i) const {
         if (starts_.size() == 1) return firsts_[0] + i;
         std::size_t s = starts_.size() - 1;
         while (i < starts_[s]) --s;
         return firsts_[s] + (i - starts_[s]);
+    }
+    std::int64_t entries(std::int64_t i) const {
+        return rows_.sparse ? rows_.starts[row(i) + 1] - rows_.starts[row(i)] : features();
     }
     std::int64_t entries_per_row() const {
         if (!rows_.sparse) return rows_.features;

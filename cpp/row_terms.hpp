@@ -22,66 +22,34 @@ class RowTerms {
     //
     //     envelope_i(f) = max over beta of  -beta f - h_i(beta) - delta/(2 C_i) (beta - centre_i)^2
     //
-    // Its slope is -beta(f), where beta(f) is what `respond` finds, with bend = -beta'(f) =
-    // envelope''. Without delta (smooth losses) it is the loss itself.
+    // Its derivative is -beta(f), where beta(f) is the maximiser, which `respond` finds together
+    // with the second derivative -beta'(f). Without delta (smooth losses) it is the loss itself.
     void respond(const double* centre, double delta, const double* f, double* beta,
-                 double* bend) const {
+                 double* second) const {
         visit([&](const auto& loss) {
             team_->parts(n_, kStretch, [&](std::int64_t, std::int64_t from, std::int64_t to) {
                 for (std::int64_t i = from; i < to; ++i)
-                    beta[i] = response(loss, i, centre, delta, f[i], bend ? bend + i : nullptr);
+                    beta[i] = response(loss, i, centre, delta, f[i], second + i);
             });
         });
     }
 
-    // A step t >= 0 near the minimum of  start t + t^2 square/2 + sum_i envelope_i(f_i + t df_i)
-    // over t, convex in t; `start` is the slope of the part without rows. Where it ends the slope
-    // is a fifth of that at zero or less: by the false position, with the value at an end that
-    // stays halved each time (Illinois).
+    // A step t >= 0 near the minimum of the convex function
+    //
+    //     start t + t^2 square/2 + sum_i envelope_i(f_i + t df_i)
+    //
+    // where `start` is the slope of the part without rows. The slope at the step is at most a fifth
+    // of that at zero.
     double line_search(const double* centre, double delta, const double* f, const double* df,
                        double start, double square) const {
         double found = 1;
         visit([&](const auto& loss) {
-            const auto slope = [&](double t) {
-                return start + t * square - sum([&](std::int64_t i) {
-                           return response(loss, i, centre, delta, f[i] + t * df[i], nullptr) *
-                                  df[i];
-                       });
-            };
-            double low = 0;
-            double at_low = slope(0);
-            double high = 1;
-            double at_high = slope(1);
-            const double enough = 0.2 * std::fabs(at_low);
-            if (!(at_low < 0)) {  // no way down: rounding
-                found = 0;
-                return;
-            }
-            for (int t = 0; t < 20 && at_high < -enough; ++t) {
-                low = high;
-                at_low = at_high;
-                high *= 2;
-                at_high = slope(high);
-            }
-            found = high;
-            double at = at_high;
-            int stayed = 0;  // the end that has stayed: -1 the lower, 1 the upper
-            for (int t = 0; t < 60 && std::fabs(at) > enough && high - low > 1e-12 * high; ++t) {
-                found = std::clamp(low - at_low * (high - low) / (at_high - at_low),
-                                   low + 0.01 * (high - low), high - 0.01 * (high - low));
-                at = slope(found);
-                if (at > 0) {
-                    high = found;
-                    at_high = at;
-                    if (stayed == -1) at_low /= 2;
-                    stayed = -1;
-                } else {
-                    low = found;
-                    at_low = at;
-                    if (stayed == 1) at_high /= 2;
-                    stayed = 1;
-                }
-            }
+            found = nearly_flat([&](double t) {
+                const auto term = [&](std::int64_t i) {
+                    return response(loss, i, centre, delta, f[i] + t * df[i], nullptr) * df[i];
+                };
+                return start + t * square - sum(term);
+            });
         });
         return found;
     }
@@ -123,15 +91,13 @@ class RowTerms {
                 sum.add(beta[i]);
                 size += std::fabs(beta[i]);
             }
-            parts[part].first.add(sum.high);
-            parts[part].first.low += sum.low;
+            parts[part].first.add(sum);
             parts[part].second += size;
         });
         CompensatedSum all;
         double size = 0;
         for (const auto& [sum, part] : parts) {
-            all.add(sum.high);
-            all.low += sum.low;
+            all.add(sum);
             size += part;
         }
         return {all.value(), size};
@@ -162,8 +128,7 @@ class RowTerms {
             product += other.product;
             product_error += other.product_error;
             size += other.size;
-            sum.add(other.sum.high);
-            sum.low += other.sum.low;
+            sum.add(other.sum);
             sum_size += other.sum_size;
         }
     };
@@ -178,17 +143,13 @@ class RowTerms {
                 for (std::int64_t i = from; i < to; ++i) {
                     const double y = y_[i];
                     const double C = C_[i];
-                    const double at = f[i] + b;
                     const double h = loss.h(y, C, beta[i]);
                     const double product = beta[i] * f[i];
-                    const double gap = loss.gap(y, C, beta[i], at);
+                    const double gap = loss.gap(y, C, beta[i], f[i] + b);
                     found.gap += gap;
                     found.conjugate += h;
-                    found.upper +=
-                        closely ? worst(loss, i, beta[i], f[i], error[i], b)
-                                : gap + (error[i] +
-                                         kUnit * (std::fabs(f[i]) + std::fabs(b) + std::fabs(y))) *
-                                            2 * steepest(loss, i, beta[i], at, error[i]);
+                    found.upper += closely ? worst(loss, i, beta[i], f[i], error[i], b)
+                                           : gap + slope_bound(loss, i, beta[i], f[i], error[i], b);
                     found.product += product;
                     found.product_error += std::fabs(beta[i]) * error[i];
                     found.size += std::fabs(product) + std::fabs(h) + std::fabs(y * beta[i]);
@@ -277,7 +238,7 @@ class RowTerms {
         });
     }
 
-    // What is there before anything is known: zero, or the nearest that the box allows.
+    // A cold start: zero, or the nearest to it that the box allows.
     void begin(double* beta) const {
         visit([&](const auto& loss) {
             for (std::int64_t i = 0; i < n_; ++i) beta[i] = loss.start(y_[i], C_[i]);
@@ -294,29 +255,69 @@ class RowTerms {
   private:
     static constexpr std::int64_t kStretch = 16384;
 
+    // Where an increasing slope is at most a fifth of its size at zero: by the false position,
+    // where the value at an end that stays is halved each time (Illinois). Zero if it is not
+    // negative there.
+    template <class F>
+    static double nearly_flat(F&& slope) {
+        double low = 0;
+        double at_low = slope(0);
+        double high = 1;
+        double at_high = slope(1);
+        const double enough = 0.2 * std::fabs(at_low);
+        if (!(at_low < 0)) return 0;  // no way down: rounding
+        for (int t = 0; t < 20 && at_high < -enough; ++t) {
+            low = high;
+            at_low = at_high;
+            high *= 2;
+            at_high = slope(high);
+        }
+        double found = high;
+        double at = at_high;
+        int stayed = 0;  // the end that has stayed: -1 the lower, 1 the upper
+        for (int t = 0; t < 60 && std::fabs(at) > enough && high - low > 1e-12 * high; ++t) {
+            found = std::clamp(low - at_low * (high - low) / (at_high - at_low),
+                               low + 0.01 * (high - low), high - 0.01 * (high - low));
+            at = slope(found);
+            if (at > 0) {
+                high = found;
+                at_high = at;
+                if (stayed == -1) at_low /= 2;
+                stayed = -1;
+            } else {
+                low = found;
+                at_low = at;
+                if (stayed == 1) at_high /= 2;
+                stayed = 1;
+            }
+        }
+        return found;
+    }
+
+    // The maximiser beta(f) of the envelope, and its second derivative if asked.
     template <class L>
     double response(const L& loss, std::int64_t i, const double* centre, double delta, double f,
-                    double* bend) const {
+                    double* second) const {
         const double y = y_[i];
         const double C = C_[i];
         if (delta == 0) {
-            if (bend) *bend = loss.bend(y, C, f);
+            if (second) *second = loss.bend(y, C, f);
             return -loss.slope(y, C, f);
         }
         const double k = delta / C;
         const double lo = loss.lo(y, C);
         const double hi = loss.hi(y, C);
         const double beta = one_step(loss, y, C, centre ? centre[i] : 0.0, f, k);
-        if (bend) {
+        if (second) {
             const bool corner = beta == 0 && loss.right(y, C, 0.0) != loss.left(y, C, 0.0);
-            *bend =
-                beta > lo && beta < hi && !corner ? 1 / (k + loss.curvature(y, C, beta > 0)) : 0.0;
+            const bool free = beta > lo && beta < hi && !corner;
+            *second = free ? 1 / (k + loss.curvature(y, C, beta > 0)) : 0.0;
         }
         return beta;
     }
 
     // Bound on the slope of a row's gap term, C loss'(f) + beta, within `error` of f: -C loss'
-    // stays in the box, or grows with bend.
+    // stays in the box, or grows with the second derivative.
     template <class L>
     double steepest(const L& loss, std::int64_t i, double beta, double f, double error) const {
         const double y = y_[i];
@@ -326,6 +327,15 @@ class RowTerms {
         return std::fabs(loss.slope(y, C, f) + beta) +
                2 * C * std::max(1.0, loss_.upsilon) *
                    (error + kUnit * (std::fabs(f) + std::fabs(y)));
+    }
+
+    // Bound on how much a row's gap term can grow by the error of its score, from its largest
+    // slope.
+    template <class L>
+    double slope_bound(const L& loss, std::int64_t i, double beta, double f, double error,
+                       double b) const {
+        const double off = error + kUnit * (std::fabs(f) + std::fabs(b) + std::fabs(y_[i]));
+        return off * 2 * steepest(loss, i, beta, f + b, error);
     }
 
     // The largest that a row's gap term can be. The rounding error of f + b is known, and counts

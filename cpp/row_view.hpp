@@ -1,6 +1,7 @@
 // Rows of a data matrix as they lie in the caller's memory.
 #pragma once
 #include <cstdint>
+#include <vector>
 
 namespace margrave {
 
@@ -49,11 +50,15 @@ struct Rows {
     }
 };
 
-// Some of the rows: a list, or the stretch from `first` on.
+// Some of the rows: those in a list, or `count` from `first` on.
 struct Subset {
     const std::int64_t* list = nullptr;
     std::int64_t first = 0;
     std::int64_t count = 0;
+
+    static Subset of(const std::vector<std::int64_t>& rows) {
+        return {rows.data(), 0, std::int64_t(rows.size())};
+    }
     std::int64_t operator[](std::int64_t i) const { return list ? list[i] : first + i; }
     Subset part(std::int64_t from, std::int64_t n) const {
         return list ? Subset{list + from, 0, n} : Subset{nullptr, first + from, n};

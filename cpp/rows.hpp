@@ -122,32 +122,47 @@ class QueryBuffer {
   public:
     Queries<T> pack(const Rows& rows, const Subset& queries, const PackingRule<T>& rule) {
         const std::int64_t groups = (queries.count + kGroup - 1) / kGroup;
-        const double* centre = rule.centre;
         own_.assign(groups * kGroup, T(0));
-        Queries<T> packed{queries.count, rows.features, nullptr,    nullptr,
-                          nullptr,       nullptr,       own_.data()};
+        Queries<T> packed;
+        packed.count = queries.count;
+        packed.features = rows.features;
+        packed.own = own_.data();
         if (rule.sparse_queries) {
-            values_.clear();
-            columns_.clear();
-            starts_.assign(1, 0);
-            for (std::int64_t i = 0; i < queries.count; ++i) {
-                row_.clear();
-                rows.each(queries[i], [&](std::int64_t k, double v) {
-                    const T x = T(centre ? v - centre[k] : v);
-                    if (x != 0) {
-                        row_.push_back(x);
-                        columns_.push_back(std::int32_t(k));
-                    }
-                });
-                values_.insert(values_.end(), row_.begin(), row_.end());
-                starts_.push_back(std::int64_t(values_.size()));
-                own_[i] = rule.query_term(row_);
-            }
+            pack_sparse(rows, queries, rule);
             packed.values = values_.data();
             packed.columns = columns_.data();
             packed.starts = starts_.data();
-            return packed;
+        } else {
+            pack_dense(rows, queries, rule);
+            packed.dense = values_.data();
         }
+        return packed;
+    }
+
+  private:
+    void pack_sparse(const Rows& rows, const Subset& queries, const PackingRule<T>& rule) {
+        const double* centre = rule.centre;
+        values_.clear();
+        columns_.clear();
+        starts_.assign(1, 0);
+        for (std::int64_t i = 0; i < queries.count; ++i) {
+            row_.clear();
+            rows.each(queries[i], [&](std::int64_t k, double v) {
+                const T x = T(centre ? v - centre[k] : v);
+                if (x != 0) {
+                    row_.push_back(x);
+                    columns_.push_back(std::int32_t(k));
+                }
+            });
+            values_.insert(values_.end(), row_.begin(), row_.end());
+            starts_.push_back(std::int64_t(values_.size()));
+            own_[i] = rule.query_term(row_);
+        }
+    }
+
+    void pack_dense(const Rows& rows, const Subset& queries, const PackingRule<T>& rule) {
+        const std::int64_t groups = (queries.count + kGroup - 1) / kGroup;
+        const double* centre = rule.centre;
         values_.resize(groups * rows.features * kGroup);
         for (std::int64_t i = groups * kGroup - 1; i >= 0; --i) {
             T* to = values_.data() + (i / kGroup) * rows.features * kGroup + i % kGroup;
@@ -163,11 +178,8 @@ class QueryBuffer {
             });
             own_[i] = rule.query_term(row_);
         }
-        packed.dense = values_.data();
-        return packed;
     }
 
-  private:
     Aligned<T> values_, own_;
     std::vector<T> row_;
     std::vector<std::int32_t> columns_;

@@ -19,9 +19,8 @@ class KernelSource {
     virtual std::int64_t size() const = 0;
     virtual std::int64_t cost() const = 0;  // of one value, in multiplications
     virtual double diagonal(std::int64_t row) = 0;
-    virtual Rounding rounding(std::int64_t) {
-        return {};
-    }  // of this row's kernel values, where they are computed here
+    // Of this row's kernel values, where they are computed here.
+    virtual Rounding rounding(std::int64_t) { return {}; }
     // out[q][j] = k(query q, point j); rows of `out` have room for whole panels
     virtual bool tile(const Subset& queries, const Subset& points, T* const* out, Watch* watch) = 0;
     // sums[j * outputs + m] = sum over queries of coef[q * outputs + m] k(query q, point j)
@@ -37,13 +36,13 @@ class KernelSource {
                                  Watch*) {
         return false;
     }
-    // Whether `apply` makes one query of all: then nothing is gained by keeping values.
+    // Whether `apply` adds all queries up to one: then nothing is gained by caching values.
     virtual bool is_additive() const { return false; }
-    // How many values `apply` computes, or products that cost as much as one.
-    std::int64_t price(std::int64_t queries, std::int64_t points) const {
+    // How many kernel values `apply` computes, or products that cost as much as one.
+    std::int64_t values_computed(std::int64_t queries, std::int64_t points) const {
         return is_additive() ? queries + points : queries * points;
     }
-    std::int64_t price_among(std::int64_t rows) const {
+    std::int64_t values_computed_among(std::int64_t rows) const {
         return is_additive() ? 2 * rows : rows * rows / 2;
     }
 };
@@ -85,8 +84,7 @@ class TileSource final : public KernelSource<T> {
                 rule_.centre = centre_.data();
             }
         }
-        // A sparse query meets a sparse panel by the panel's own numbering of features; narrow data
-        // need none.
+        // A panel of wide sparse rows has its own numbering of features; narrow rows need none.
         compact_ = points.sparse && queries.sparse && points.features > 1024;
         buffers_.resize(threads.count());
     }
@@ -144,17 +142,17 @@ class TileSource final : public KernelSource<T> {
     bool apply(const Subset& queries, const double* coef, int outputs, const Subset& points,
                double* sums, Watch* watch) override {
         std::fill(sums, sums + points.count * outputs, 0.0);
-        if (additive_ && sum_pays(queries.count, outputs))
+        if (additive_ && is_sum_cheaper(queries.count, outputs))
             return apply_sum(queries, coef, outputs, points, sums, watch);
         // Queries in batches that bound the packed copy; each batch meets all points.
-        const std::int64_t batch = std::max<std::int64_t>(
-            kGroup * 8, buffer_ / std::max<std::int64_t>(1, cost() * std::int64_t(sizeof(T))) /
-                            kGroup * kGroup);
+        const std::int64_t bytes = std::max<std::int64_t>(1, cost() * std::int64_t(sizeof(T)));
+        const std::int64_t batch =
+            std::max<std::int64_t>(kGroup * 8, buffer_ / bytes / kGroup * kGroup);
         for (std::int64_t from = 0; from < queries.count; from += batch) {
             const std::int64_t n = std::min(batch, queries.count - from);
             const Queries<T> packed = query_buffer_.pack(queries_, queries.part(from, n), rule_);
-            if (!meet(kernel_, packed, {coef + from * outputs, coef + (from + n) * outputs},
-                      outputs, points, sums, watch))
+            if (!add_queries(kernel_, packed, {coef + from * outputs, coef + (from + n) * outputs},
+                             outputs, points, sums, watch))
                 return false;
         }
         return true;
@@ -164,9 +162,6 @@ class TileSource final : public KernelSource<T> {
 
     bool apply_carefully(const Subset& queries, const double* coef, const Subset& points,
                          double* sums, double* errors, Watch* watch) override {
-        const bool dot = rule_.pairing == Pairing::dot;
-        const double terms = 3 * double(points_.features) + 2;
-        const double second_order = terms * terms * kUnit * kUnit;
         std::vector<std::vector<double>> buffers(threads_.count());
         constexpr std::int64_t per = 16;
         return threads_.run((points.count + per - 1) / per, watch, [&](std::int64_t t, int worker) {
@@ -174,26 +169,7 @@ class TileSource final : public KernelSource<T> {
             z.resize(points_.features);
             for (std::int64_t j = t * per; j < std::min(points.count, (t + 1) * per); ++j) {
                 if (watch && (worker == 0 ? watch->check() : watch->stopped())) return;
-                CompensatedSum own_z, total;
-                points_.each(points[j], [&](std::int64_t k, double v) {
-                    z[k] = v;
-                    dot ? own_z.add_product(v, v) : own_z.add(std::fabs(v));
-                });
-                double error = 0;
-                for (std::int64_t q = 0; q < queries.count; ++q) {
-                    double size = 0;
-                    const double s = careful_pair(queries[q], z, own_z, dot, size).value();
-                    const double off = 2 * kUnit * std::fabs(s) + second_order * size;
-                    const double k = value_of(s);
-                    const double most = std::max(std::fabs(value_of(s + off) - k),
-                                                 std::fabs(value_of(s - off) - k));
-                    total.add_product(coef[q], k + kernel_.offset);
-                    error +=
-                        std::fabs(coef[q]) * (most + (8 + kernel_.degree) * kUnit * std::fabs(k));
-                }
-                sums[j] = total.value();
-                errors[j] = error + kUnit * std::fabs(sums[j]);
-                points_.each(points[j], [&](std::int64_t k, double) { z[k] = 0; });
+                sum_carefully(queries, coef, points[j], z, sums[j], errors[j]);
             }
         });
     }
@@ -237,6 +213,35 @@ class TileSource final : public KernelSource<T> {
     }
 
   private:
+    // One point's sum of coefficients times kernel values, and a bound on its error. `z` has room
+    // for the point's features; it is zero before and after.
+    void sum_carefully(const Subset& queries, const double* coef, std::int64_t point,
+                       std::vector<double>& z, double& sum, double& error) const {
+        const bool dot = rule_.pairing == Pairing::dot;
+        const double terms = 3 * double(points_.features) + 2;
+        const double second_order = terms * terms * kUnit * kUnit;
+        CompensatedSum own_z, total;
+        points_.each(point, [&](std::int64_t k, double v) {
+            z[k] = v;
+            dot ? own_z.add_product(v, v) : own_z.add(std::fabs(v));
+        });
+        double errors = 0;
+        for (std::int64_t q = 0; q < queries.count; ++q) {
+            double size = 0;
+            const double s = careful_pair(queries[q], z, own_z, dot, size).value();
+            const double off = 2 * kUnit * std::fabs(s) + second_order * size;
+            const double k = value_of(s);
+            const double above = std::fabs(value_of(s + off) - k);
+            const double below = std::fabs(value_of(s - off) - k);
+            const double rounding = (8 + kernel_.degree) * kUnit * std::fabs(k);
+            total.add_product(coef[q], k + kernel_.offset);
+            errors += std::fabs(coef[q]) * (std::max(above, below) + rounding);
+        }
+        sum = total.value();
+        error = errors + kUnit * std::fabs(sum);
+        points_.each(point, [&](std::int64_t k, double) { z[k] = 0; });
+    }
+
     // |x|^2 or |x|_1 of a point, around the centre.
     double size_of(std::int64_t row) const {
         double size = 0;
@@ -256,8 +261,8 @@ class TileSource final : public KernelSource<T> {
         return value + kernel_.offset;
     }
 
-    // The number that the kernel of a query and the point spread out in z depends on: x'z, |x -
-    // z|_1, or |x - z|^2 for kernels that compute distances from products.
+    // The number on which the kernel value of a query x and the point z depends: x'z, |x - z|_1, or
+    // |x - z|^2 for kernels that compute distances from products.
     CompensatedSum careful_pair(std::int64_t query, const std::vector<double>& z,
                                 CompensatedSum own_z, bool dot, double& size) const {
         CompensatedSum sum;
@@ -303,9 +308,10 @@ class TileSource final : public KernelSource<T> {
         return value;
     }
 
-    // sums += what the packed queries with their coefficients give to each point
-    bool meet(const KernelParams& kernel, const Queries<T>& packed, const std::vector<T>& coef,
-              int outputs, const Subset& points, double* sums, Watch* watch) {
+    // sums += the packed queries' coefficients times kernel values, for each point
+    bool add_queries(const KernelParams& kernel, const Queries<T>& packed,
+                     const std::vector<T>& coef, int outputs, const Subset& points, double* sums,
+                     Watch* watch) {
         std::vector<Aligned<double>> partial(threads_.count());
         return sweep(points, watch, [&](const Panels<T>& panels, std::int64_t at, int worker) {
             auto& p = partial[worker];
@@ -322,51 +328,31 @@ class TileSource final : public KernelSource<T> {
     }
 
     // Sums for many outputs are as many queries again, and may be larger than the buffer.
-    bool sum_pays(std::int64_t queries, std::int64_t outputs) const {
-        return outputs == 1 ||
-               (outputs < queries &&
-                std::int64_t(sizeof(double)) * outputs * (queries_.features + outputs) <= buffer_);
+    bool is_sum_cheaper(std::int64_t queries, std::int64_t outputs) const {
+        if (outputs == 1) return true;
+        const std::int64_t bytes =
+            std::int64_t(sizeof(double)) * outputs * (queries_.features + outputs);
+        return outputs < queries && bytes <= buffer_;
     }
 
-    // The sum of the queries, one for each output, is a query itself. It is added up in chunks of
-    // fixed size, in their order, so that results repeat for any number of threads.
+    // `apply` for an additive kernel: the sum of the queries, one for each output, is a query
+    // itself.
     bool apply_sum(const Subset& queries, const double* coef, int outputs, const Subset& points,
                    double* sums, Watch* watch) {
-        const std::int64_t d = queries_.features;
-        const std::int64_t room = (4 << 20) / std::max<std::int64_t>(1, d * outputs);
-        const std::int64_t tasks =
-            std::clamp<std::int64_t>(std::min(queries.count / 512, room), 1, 16);
-        const std::int64_t per = (queries.count + tasks - 1) / tasks;
-        std::vector<std::vector<double>> chunks(tasks);
-        const bool whole = threads_.run(tasks, watch, [&](std::int64_t t, int) {
-            std::vector<double>& w = chunks[t];
-            w.assign(d * outputs, 0.0);
-            for (std::int64_t q = t * per; q < std::min(queries.count, (t + 1) * per); ++q)
-                for (int m = 0; m < outputs; ++m) {
-                    const double c = coef[q * outputs + m];
-                    double* to = w.data() + m * d;
-                    if (c != 0)
-                        queries_.each(queries[q],
-                                      [&](std::int64_t k, double v) { to[k] += c * v; });
-                }
-        });
-        if (!whole) return false;
-        std::vector<double>& w = chunks[0];
-        for (std::int64_t t = 1; t < tasks; ++t)
-            for (std::size_t k = 0; k < w.size(); ++k) w[k] += chunks[t][k];
+        std::vector<double> w;
+        if (!sum_queries(queries, coef, outputs, w, watch)) return false;
         Rows summed;
         summed.count = outputs;
-        summed.features = d;
+        summed.features = queries_.features;
         summed.values = w.data();
-        summed.row_stride = d;
+        summed.row_stride = summed.features;
         summed.column_stride = 1;
-        std::vector<T> each_its_own(outputs * outputs, T(0));
-        for (int m = 0; m < outputs; ++m) each_its_own[m * outputs + m] = 1;
+        std::vector<T> identity(outputs * outputs, T(0));
+        for (int m = 0; m < outputs; ++m) identity[m * outputs + m] = 1;
         KernelParams plain = kernel_;
-        plain.offset = 0;  // of the sum; every query has its own
-        if (!meet(plain, query_buffer_.pack(summed, {nullptr, 0, outputs}, rule_), each_its_own,
-                  outputs, points, sums, watch))
-            return false;
+        plain.offset = 0;  // every query has its own, added below
+        const Queries<T> packed = query_buffer_.pack(summed, {nullptr, 0, outputs}, rule_);
+        if (!add_queries(plain, packed, identity, outputs, points, sums, watch)) return false;
         if (kernel_.offset == 0) return true;
         for (int m = 0; m < outputs; ++m) {
             double offset = 0;
@@ -374,6 +360,33 @@ class TileSource final : public KernelSource<T> {
                 offset += kernel_.offset * coef[q * outputs + m];
             for (std::int64_t j = 0; j < points.count; ++j) sums[j * outputs + m] += offset;
         }
+        return true;
+    }
+
+    // w[m] = sum over queries q of coef[q * outputs + m] x_q, in chunks of fixed size that are
+    // added in order, so that results repeat for any number of threads.
+    bool sum_queries(const Subset& queries, const double* coef, int outputs, std::vector<double>& w,
+                     Watch* watch) {
+        const std::int64_t d = queries_.features;
+        const std::int64_t room = (4 << 20) / std::max<std::int64_t>(1, d * outputs);
+        const std::int64_t tasks =
+            std::clamp<std::int64_t>(std::min(queries.count / 512, room), 1, 16);
+        const std::int64_t per = (queries.count + tasks - 1) / tasks;
+        std::vector<std::vector<double>> chunks(tasks);
+        const bool whole = threads_.run(tasks, watch, [&](std::int64_t t, int) {
+            chunks[t].assign(d * outputs, 0.0);
+            for (std::int64_t q = t * per; q < std::min(queries.count, (t + 1) * per); ++q)
+                for (int m = 0; m < outputs; ++m) {
+                    const double c = coef[q * outputs + m];
+                    double* to = chunks[t].data() + m * d;
+                    if (c == 0) continue;
+                    queries_.each(queries[q], [&](std::int64_t k, double v) { to[k] += c * v; });
+                }
+        });
+        if (!whole) return false;
+        w = std::move(chunks[0]);
+        for (std::int64_t t = 1; t < tasks; ++t)
+            for (std::size_t k = 0; k < w.size(); ++k) w[k] += chunks[t][k];
         return true;
     }
 

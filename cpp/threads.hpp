@@ -15,6 +15,10 @@
 
 namespace margrave {
 
+inline double seconds_since(std::chrono::steady_clock::time_point when) {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - when).count();
+}
+
 // Asked between pieces of work by the thread that called in: has the user pressed Ctrl-C, is the
 // time over?
 class Watch {
