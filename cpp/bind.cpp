@@ -40,7 +40,7 @@ PyRows csr_rows(nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu> 
     r.rows.values = values.data();
     r.rows.indices = indices.data();
     r.rows.starts = starts.data();
-    // Numbers from outside address memory: check them once.
+    // These numbers address memory: check them once.
     const std::int64_t stored = std::int64_t(std::min(values.size(), indices.size()));
     const std::int64_t first = starts.data()[0];
     const std::int64_t last = starts.data()[r.rows.count];

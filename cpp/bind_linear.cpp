@@ -17,7 +17,7 @@ struct PyTeam : Team {
     }
 };
 
-// Columns of a matrix whose rows may lie apart but are contiguous themselves.
+// The rows of a matrix, each of them contiguous.
 template <class T, class M>
 Columns<T> columns(const M& m, std::int64_t length) {
     if (std::int64_t(m.shape(1)) != length || (length > 1 && m.stride(1) != 1))
@@ -38,7 +38,7 @@ struct PyLinearRows {
         bool good = firsts.size() == lasts.size() && !firsts.empty();
         for (std::size_t s = 0; good && s < firsts.size(); ++s)
             good = 0 <= firsts[s] && firsts[s] <= lasts[s] && lasts[s] <= rows.count;
-        if (!good) throw nb::value_error("no such stretch of rows");
+        if (!good) throw nb::value_error("no such range of rows");
         return firsts;
     }
     void multiply(const ConstMatrix& W, const Matrix& out) {
@@ -74,7 +74,7 @@ struct PyLinearRows {
         nb::gil_scoped_release free;
         rows.diagonal(D.data(), out.data());
     }
-    // f, bounds of its errors, v and bounds of its errors.
+    // X w, bounds on its errors, X'b as a sum of two, and the size of the terms behind that.
     nb::tuple audit(const Doubles& w, const Doubles& b, bool compensated) {
         const std::size_t n = std::size_t(rows.count());
         const std::size_t d = std::size_t(rows.features());
@@ -216,7 +216,7 @@ struct PyRowTerms {
     }
 };
 
-// Stochastic steps from u = 0; returns w - centre, the constant feature last.
+// Stochastic steps; returns w - centre, the constant feature last.
 nb::object stochastic_steps(PyLinearRows& rows, PyRowTerms& terms, const Longs& order, double eta,
                             const Doubles& f, const Doubles& slopes, bool constant,
                             const Doubles& start) {
@@ -289,8 +289,8 @@ class PyLinearDescent {
             nb::gil_scoped_release free;
             descent_.watch().limit(1e18);
             Watch& watch = descent_.watch();
-            auto asked =
-                std::move(watch.interrupted);  // what is stored on the way out is not to be stopped
+            // The last figures of a stopped solve are not to be stopped themselves.
+            auto asked = std::move(watch.interrupted);
             watch.interrupted = nullptr;
             record = descent_.certify();
             watch.interrupted = std::move(asked);
@@ -337,7 +337,7 @@ void bind_rows(nb::module_& m) {
         .def_prop_ro("threads", [](const PyTeam& t) { return t.threads.count(); });
     nb::class_<PyLinearRows>(
         m, "LinearRows",
-        "Passes over stretches of rows; each raises Stopped if Ctrl-C or the time ends it.")
+        "Passes over ranges of rows; each raises Stopped if Ctrl-C or the time ends it.")
         .def(nb::init<PyRows, const std::vector<std::int64_t>&, const std::vector<std::int64_t>&,
                       PyTeam&>(),
              nb::arg("rows"), nb::arg("firsts"), nb::arg("lasts"), nb::arg("team"),

@@ -1,4 +1,4 @@
-// Kernel rows and the solvers for Python. Long work runs without the interpreter's lock and asks
+// Kernel rows and the solvers for Python. Long work runs without the interpreter's lock and checks
 // for Ctrl-C from time to time.
 #include <cstring>
 
@@ -47,8 +47,8 @@ struct PyKernelRows {
                 checked(std::move(starts), rows.rows.count),
                 {is_double(dtype), cache, memory, buffer, threads}, choose_isa(isa)) {}
 
-    // Sums over some rows of coefficients times kernel values, for some points; None if Ctrl-C or
-    // the time stopped it.
+    // K[points, queries] coef, None if Ctrl-C or the time limit stopped it; and whether it was
+    // Ctrl-C.
     nb::tuple multiply(const Longs& queries, const Table& coef, const Longs& points, bool exact,
                        double time_left) {
         const Subset from = some(queries);
@@ -79,7 +79,7 @@ struct PyKernelRows {
             whole ? to_numpy(std::move(sums), {std::size_t(to.count), outputs}) : nb::none();
         return nb::make_tuple(found, watch.was_interrupted);
     }
-    // The same for the columns of one block, one row of sums per output, from kept values where
+    // The same for the points of one block, one row of sums per output, from cached values where
     // there are any.
     nb::object block_sums(const Longs& queries, const Table& coef, int block) {
         const Subset from = some(queries);
@@ -182,7 +182,7 @@ void check_length(std::int64_t n, std::initializer_list<std::size_t> lengths) {
         if (std::int64_t(length) != n) throw nb::value_error("solver: arrays of a wrong length");
 }
 
-// Kernel rows of others over own rows, and the rows that it borrows.
+// Kernel rows of foreign points over own rows, and the rows that it borrows.
 class PyForeignRows {
   public:
     PyForeignRows(PyRows own, const PyKernel& kernel, const std::string& dtype, std::int64_t memory,
@@ -362,7 +362,7 @@ class PyDescent {
     std::size_t columns_ = 1;
 };
 
-// That its arrays belong to its blocks of rows.
+// Checks that the arrays of a problem are as long as its blocks of rows.
 void check_problem(const PyKernelRows& kernel, const DualProblem& problem) {
     const std::vector<std::int64_t>& starts = kernel.store.starts();
     std::int64_t n = 0;

@@ -1,6 +1,6 @@
-// Kernel rows kept within a memory budget. A row is kept piecewise, by blocks of columns: the two
-// classes of a one-vs-one problem are two blocks, so that problems which share a class share its
-// pieces. The least recently used piece goes first.
+// A cache of kernel rows within a memory budget. A row is cached in pieces, one per block of
+// columns: the two classes of a one-vs-one problem are two blocks, so that problems which share a
+// class share its pieces. The least recently used piece is evicted first.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -22,8 +22,8 @@ class RowCache {
           pools_(widths.size()),
           uses_(std::accumulate(widths.begin(), widths.end(), std::int64_t(0))) {
         for (std::size_t b = 0; b < widths.size(); ++b)
-            pools_[b].stride =
-                std::max<std::int64_t>(64, (widths[b] + 63) / 64 * 64);  // a block may be empty
+            // A block may be empty.
+            pools_[b].stride = std::max<std::int64_t>(64, (widths[b] + 63) / 64 * 64);
     }
     ~RowCache() {
         for (auto& pool : pools_) release(pool);
@@ -33,8 +33,8 @@ class RowCache {
 
     std::int64_t bytes() const { return bytes_; }
 
-    // The blocks that the next problem uses; the others may go when memory is short. Uses are
-    // counted anew.
+    // The blocks that the next problem uses; the others may be evicted. Restarts the counts of
+    // uses.
     void use(const std::vector<int>& blocks) {
         std::fill(uses_.begin(), uses_.end(), 0);
         for (auto& pool : pools_) pool.in_use = false;

@@ -1,5 +1,5 @@
-// The solution of a small positive definite system. Large ones are better left to a library, but
-// its threads get in the way of ours when called for a tenth of a millisecond at a time.
+// The solution of a small positive definite system. For large ones a library is faster; in calls of
+// a tenth of a millisecond its threads compete with ours.
 #pragma once
 #include <cmath>
 

@@ -2,10 +2,10 @@
 //
 //     min over beta   1/2 beta'K beta + sum_i h_i(beta_i)      lo_i <= beta_i <= hi_i
 //
-// A round is one pass over all rows in a new random order, an exact step for each. The rows are
-// taken some hundred at a time: inside such a batch every step sees the batch's kernel block, and
-// the scores of all other rows follow when the batch is done, so that the steps are those of one
-// row after the other.
+// A round is one pass over all rows in a new random order, with an exact step for each. Rows are
+// taken in batches of some hundred: within a batch the scores are updated from its kernel block
+// after every step, and those of all other rows at its end. The steps are the same as with an
+// update of all scores after each.
 #pragma once
 #include <random>
 
@@ -45,7 +45,7 @@ class CoordinateDescent : public MovingPoint<T> {
   private:
     static constexpr std::int64_t kBatch = 384;
 
-    // Between two passes: the figures, and whether that was the last.
+    // Between two passes: the figures, and whether to go on.
     template <class L>
     Status check_progress(const L& loss, std::vector<Round>& records) {
         this->measure(loss);

@@ -15,8 +15,8 @@ namespace v4 {
 extern const Isa isa;
 }
 
-// The processor's level of x86-64, as the psABI defines them. The processor itself is asked: what
-// compilers have for it needs a library that Windows lacks.
+// The processor's level of x86-64, as the psABI defines it, by the cpuid instruction: the
+// compiler's own function for it needs a library that Windows lacks.
 static int level() {
     unsigned a = 0, b = 0, basic = 0, extended = 0, wide = 0, c = 0, d = 0;
     __get_cpuid(1, &a, &b, &basic, &d);
@@ -29,14 +29,12 @@ static int level() {
     if (!all(basic, bit_OSXSAVE | bit_AVX | bit_F16C | bit_FMA | bit_MOVBE) ||
         !all(extended, bit_LZCNT))
         return 2;
-    unsigned kept = 0;  // which registers the operating system keeps for each process: 0x06 up to
-                        // AVX, 0xe6 all of AVX-512
+    // Which registers the operating system saves: 0x06 those of AVX, 0xe6 also those of AVX-512.
+    unsigned kept = 0;
     __asm__("xgetbv" : "=a"(kept), "=d"(d) : "c"(0));
     if (!all(kept, 0x06) || !all(wide, bit_AVX2 | bit_BMI | bit_BMI2)) return 2;
-    return all(kept, 0xe6) && all(wide, bit_AVX512F | bit_AVX512BW | bit_AVX512CD | bit_AVX512DQ |
-                                            bit_AVX512VL)
-               ? 4
-               : 3;
+    const unsigned avx512 = bit_AVX512F | bit_AVX512BW | bit_AVX512CD | bit_AVX512DQ | bit_AVX512VL;
+    return all(kept, 0xe6) && all(wide, avx512) ? 4 : 3;
 }
 
 int usable_isas(const Isa* (&found)[4]) {

@@ -10,19 +10,19 @@
 namespace margrave {
 
 // Points are packed in panels of 128 bytes per feature: 32 floats or 16 doubles side by side. Query
-// rows are packed in groups of 12. Both numbers are those of the largest register tile (AVX-512: 12
-// x 2 vectors) and fixed for every instruction set, so that packed data look alike everywhere.
+// rows are packed in groups of 12. Both numbers are those of the largest register tile, which is
+// AVX-512's of 12 x 2 vectors, and the same for every instruction set, as packed data then are.
 constexpr int kGroup = 12;
 template <class T>
 constexpr int kLanes = 128 / sizeof(T);
 
-// Rows of X that meet a panel: either dense groups or compressed sparse rows.
+// Rows whose kernel values with the points of panels are wanted: dense groups, or compressed rows.
 template <class T>
 struct Queries {
     std::int64_t count = 0;
     std::int64_t features = 0;
-    const T* dense =
-        nullptr;  // group g, feature k, member r: dense[(g * features + k) * kGroup + r]
+    // Group g, feature k, member r: dense[(g * features + k) * kGroup + r]
+    const T* dense = nullptr;
     const T* values = nullptr;
     const std::int32_t* columns = nullptr;
     const std::int64_t* starts = nullptr;
@@ -33,11 +33,11 @@ template <class T>
 struct Panels {
     std::int64_t count = 0;
     std::int64_t features = 0;
-    const T* values =
-        nullptr;             // panel p, feature k, lane j: values[(p * features + k) * kLanes + j]
+    // Panel p, feature k, lane j: values[(p * features + k) * kLanes + j]
+    const T* values = nullptr;
     const T* own = nullptr;  // own[p * kLanes + j]
-    const std::int32_t* slot =
-        nullptr;  // compact panel (count 1): feature k stands at slot[k], or nowhere (negative)
+    // A compact panel (count 1) has feature k at slot[k], or not at all if that is negative.
+    const std::int32_t* slot = nullptr;
 };
 
 // The problem on a working set of w rows; see inner.hpp.
@@ -61,7 +61,7 @@ struct Inner {
 
 template <class T>
 struct Operations {
-    // x'x in exactly the order of a tile's sums, so that a point's distance to itself or its double
+    // x'x in exactly the order of a tile's sums, so that a point's distance to itself or to a copy
     // is exactly zero
     T (*square)(const T* values, std::int64_t count, bool sparse);
     // out[q][at + j] = k(query q, point j)
@@ -79,8 +79,7 @@ struct Operations {
     std::int64_t (*solve)(const LossParams&, bool has_free_intercept, Inner<T>&);
 };
 
-// Products with one row x of a linear model; which functions these are depends on how the rows lie
-// in memory.
+// Products with one row x of a linear model, chosen by the rows' layout in memory.
 struct RowOperations {
     double (*dot)(const Rows&, std::int64_t row, const double* w);         // x'w
     void (*add)(const Rows&, std::int64_t row, double factor, double* w);  // w += factor x

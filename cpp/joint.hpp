@@ -7,9 +7,9 @@
 // Crammer-Singer   loss = max_c ([c != y] + f_c) - f_y     h = p_y - 1
 // softmax          loss = log sum_c exp(f_c) - f_y         h = sum_c p_c log p_c
 //
-// The bias b is given and stays. A round takes the rows of largest gap, keeps half of the last
-// ones, and takes exact steps for one row after the other on their kernel block; then the scores of
-// all rows follow.
+// The bias b is given and fixed. A round works on the rows of largest gap and half of those of the
+// last round: exact steps for one row after the other on their kernel block. Then it updates the
+// scores of all rows.
 #pragma once
 #include "moving_point.hpp"
 
@@ -68,8 +68,9 @@ struct Softmax {
         for (int c = 0; c < k; ++c) sum += p[c] > 0 ? p[c] * std::log(p[c]) : 0.0;
         return sum;
     }
-    // The Kullback-Leibler divergence from the softmax q of f: sum_c p_c log(p_c / q_c) + q_c -
-    // p_c, no term negative.
+    // The Kullback-Leibler divergence from the softmax q of f,
+    //     sum_c p_c log(p_c / q_c) + q_c - p_c,
+    // in which no term is negative.
     static double gap(const double* p, const double* f, int, int k) {
         const double all = log_sum(f, k);
         double sum = 0;
@@ -79,9 +80,9 @@ struct Softmax {
         }
         return sum;
     }
-    // Minimises curvature/2 |p - p0|^2 - sum_c p_c f_c + sum_c p_c log p_c over the simplex. Where
-    // the derivative is level, curvature p_c + log p_c = curvature p0_c + f_c - mu; each side rises
-    // in p_c, and sum_c p_c falls in mu.
+    // Minimises curvature/2 |p - p0|^2 - sum_c p_c f_c + sum_c p_c log p_c over the simplex. At the
+    // minimum, curvature p_c + log p_c = curvature p0_c + f_c - mu; the left side increases with
+    // p_c, so that sum_c p_c decreases with mu.
     static void step(double* p, const double* f, int, int k, double curvature, double* z) {
         double low = kInfinity;
         double high = -kInfinity;
@@ -125,8 +126,8 @@ struct Softmax {
     // at least as fast as u.
     static double root(double a, double t) {
         double u = a > 0 && t > 1 ? std::log(t / a) : t;
-        if (a * std::exp(u) + u < t)
-            u = std::min(t, u + 1);  // Newton from the right side of a convex function stays there
+        // Newton from the right side of the root of a convex function stays there.
+        if (a * std::exp(u) + u < t) u = std::min(t, u + 1);
         for (int step = 0; step < 60; ++step) {
             const double e = a * std::exp(u);
             const double by = (e + u - t) / (e + 1);
@@ -363,7 +364,7 @@ class JointPoint {
             if (left <= 0.05 * worst || (pass % 4 == 3 && watch.check())) break;
         }
         if (update_scores(before)) return true;
-        for (std::size_t s = 0; s < w; ++s)  // as if nothing had been
+        for (std::size_t s = 0; s < w; ++s)  // undo
             std::copy_n(before.data() + s * k_, k_, p_.data() + members_[s] * k_);
         return false;
     }

@@ -1,5 +1,4 @@
-// Kernel rows of one data set in one precision: where the values come from, what is kept of them,
-// who computes.
+// Kernel rows of one data set in one precision: their source, their cache and the threads.
 #pragma once
 #include "cache.hpp"
 #include "source.hpp"
@@ -87,9 +86,9 @@ struct KernelRows {
         }
     }
 
-    // Fresh memory for a value costs a quarter of a nanosecond, and up to five where a host has to
-    // find it first; a value of few features costs less than that to compute again. As with renting
-    // and buying: keep a row once it has been computed as often as the memory would have cost.
+    // Fresh memory for a value costs a quarter of a nanosecond, and up to five on a virtual machine
+    // whose host has to find it first; computing a value of few features again costs less. As with
+    // renting and buying: cache a row once computing it has cost as much as the memory would have.
     bool worth_keeping(std::int64_t row, bool first) const {
         if (source->is_additive()) return false;
         const double value = 0.2 + 0.012 * double(source->cost());  // nanoseconds
@@ -119,7 +118,7 @@ struct StoreSettings {
     bool is_double = false;
     bool cache = true;
     std::int64_t memory = 0;  // bytes for packed and cached rows
-    std::int64_t buffer = 0;  // bytes for rows on their way
+    std::int64_t buffer = 0;  // bytes of packed queries at a time
     int threads = 1;
 };
 

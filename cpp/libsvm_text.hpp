@@ -1,9 +1,9 @@
 // LIBSVM's text: one row a line, numbers (a label, or coefficients of a model) followed by
 // index:value pairs.
 //
-// Two passes over stretches of whole lines, side by side: the first counts lines and colons, so
-// that every stretch knows where its rows and entries belong; the second parses them into place.
-// Comments and blank lines leave gaps that are closed at the end.
+// Two passes over parts of whole lines, in parallel: the first counts lines and colons, which tells
+// where the rows and entries of each part belong; the second parses them into place. Comments and
+// blank lines leave gaps that are closed at the end.
 #pragma once
 #include <algorithm>
 #include <cstdio>
@@ -72,17 +72,21 @@ class LibsvmText {
 
   private:
     struct Part {
+        // Whole lines, each with its newline.
         const char* from = nullptr;
-        const char* to = nullptr;  // whole lines, each with its end
+        const char* to = nullptr;
+        // There are at most as many rows and entries as lines and colons.
         std::int64_t lines = 0;
-        std::int64_t colons = 0;  // no more rows and entries than these
+        std::int64_t colons = 0;
+        // Where the first row and the first entry belong, and how many there are.
         std::int64_t row = 0;
-        std::int64_t entry = 0;  // where the first ones belong
+        std::int64_t entry = 0;
         std::int64_t rows = 0;
         std::int64_t entries = 0;
-        std::int64_t error_line = 0;
+        // The smallest and the largest index.
         std::int64_t least = std::numeric_limits<std::int64_t>::max();
-        std::int64_t most = -1;  // index
+        std::int64_t most = -1;
+        std::int64_t error_line = 0;
         bool has_qid = false;
         std::string error = {};
     };
@@ -90,7 +94,7 @@ class LibsvmText {
     void cut(const char* text, std::int64_t size) {
         constexpr std::int64_t step = 1 << 20;
         const char* end = text + size;
-        const char* last = end;  // the last line may lack its end, and gets it in a copy
+        const char* last = end;  // the last line may lack its newline, and gets it in a copy
         while (last > text && last[-1] != '\n') --last;
         for (const char* from = text; from < last;) {
             const char* to = last - from > step
@@ -110,7 +114,7 @@ class LibsvmText {
 
     static void count(Part& part) {
         const char* p = part.from;
-        while (p < part.to) {  // sums of at most 255 fit into a byte, and bytes into vectors
+        while (p < part.to) {  // counts up to 255 fit into bytes, which vectorise well
             const std::ptrdiff_t n = std::min<std::ptrdiff_t>(255, part.to - p);
             unsigned char lines = 0;
             unsigned char colons = 0;
@@ -131,7 +135,7 @@ class LibsvmText {
             rows += part.lines;
             entries += part.colons;
         }
-        // not filled here: the threads that parse touch the memory first
+        // Not filled here: the threads that parse touch the memory first
         values = std::make_unique_for_overwrite<T[]>(std::size_t(entries));
         columns = std::make_unique_for_overwrite<std::int32_t[]>(std::size_t(entries));
         starts = std::make_unique_for_overwrite<std::int64_t[]>(std::size_t(rows) + 1);
@@ -148,7 +152,7 @@ class LibsvmText {
         return p;
     }
 
-    // The word at p, for people.
+    // The word at p, for a message.
     static std::string shown(const char* p) {
         std::string word = "'";
         for (int n = 0; !is_end(*p); ++p, ++n) {
@@ -223,7 +227,7 @@ class LibsvmText {
         return p;
     }
 
-    // One past a query number, null if it is none.
+    // One past a query number (qid:1), null if it is none.
     static const char* skip_qid(const char* word, Part& part) {
         if (std::strncmp(word, "qid:", 4) != 0) return nullptr;
         part.has_qid = true;
@@ -271,7 +275,7 @@ class LibsvmText {
         return nullptr;
     }
 
-    // Blank lines, comments and query numbers take less room than was set aside.
+    // Blank lines, comments and query numbers leave some of the reserved room unused.
     void close_gaps() {
         rows = entries = 0;
         std::int64_t least = std::numeric_limits<std::int64_t>::max();

@@ -81,8 +81,8 @@ class LinearDescent {
             while (status == Status::running && rounds_ - from < max_rounds) {
                 if (!pass(loss, end)) break;
                 status = check_progress(records, rounds_ - from == max_rounds);
-                if (std::chrono::steady_clock::now() > end)
-                    break;  // short passes never look at the clock
+                // Short passes do not check the time themselves.
+                if (std::chrono::steady_clock::now() > end) break;
             }
         });
         return status;

@@ -1,4 +1,4 @@
-// Passes over the rows of a linear model: X w, X'b, X'DX, and a stretch of stochastic steps.
+// Passes over the rows of a linear model: X w, X'b, X'DX, and stochastic steps.
 #pragma once
 #include <algorithm>
 #include <numeric>
@@ -21,8 +21,7 @@ struct Columns {
 
 class LinearRows {
   public:
-    // The rows of a problem are stretches of the data set's rows, [first, last) each, numbered
-    // through.
+    // The rows of a problem are ranges [first, last) of the data set's rows.
     LinearRows(const Rows& rows, const std::vector<std::int64_t>& firsts,
                const std::vector<std::int64_t>& lasts, Team& team)
         : rows_(rows), firsts_(firsts), team_(&team), operations_(team.isa->row_operations(rows)) {
@@ -30,7 +29,7 @@ class LinearRows {
             starts_.push_back(count_);
             count_ += lasts[s] - firsts[s];
         }
-        stretch_ = std::clamp<std::int64_t>(
+        chunk_ = std::clamp<std::int64_t>(
             (std::int64_t(1) << 18) / std::max<std::int64_t>(1, entries_per_row()), 64, 1 << 14);
     }
 
@@ -56,7 +55,7 @@ class LinearRows {
 
     std::vector<double> squares() const {
         std::vector<double> found(count_);
-        team_->parts(count_, stretch_, [&](std::int64_t, std::int64_t from, std::int64_t to) {
+        team_->parts(count_, chunk_, [&](std::int64_t, std::int64_t from, std::int64_t to) {
             for (std::int64_t i = from; i < to; ++i) {
                 double sum = 0;
                 rows_.each(row(i), [&](std::int64_t, double x) { sum += x * x; });
@@ -69,8 +68,8 @@ class LinearRows {
     // out[c][i] = x_i' w[c]; the first time it also finds the longest row.
     void multiply(Columns<const double> w, Columns<double> out) const {
         const bool measure = longest_ < 0;
-        std::vector<double> largest(team_->part_count(count_, stretch_), 0.0);
-        team_->parts(count_, stretch_, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
+        std::vector<double> largest(team_->part_count(count_, chunk_), 0.0);
+        team_->parts(count_, chunk_, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
             double square = 0;
             for (std::int64_t i = from; i < to; ++i) {
                 for (std::int64_t c = 0; c < w.count; ++c) out[c][i] = dot(i, w[c]);
@@ -88,9 +87,9 @@ class LinearRows {
     // out[c] += sum_i b[c][i] x_i
     void transposed(Columns<const double> b, Columns<double> out) const {
         const std::int64_t d = features();
-        const std::int64_t parts = team_->part_count(count_, stretch_);
+        const std::int64_t parts = team_->part_count(count_, chunk_);
         std::vector<double> sums(parts * b.count * d, 0.0);
-        team_->parts(count_, stretch_, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
+        team_->parts(count_, chunk_, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
             for (std::int64_t i = from; i < to; ++i)
                 for (std::int64_t c = 0; c < b.count; ++c)
                     if (b[c][i] != 0) add(i, b[c][i], sums.data() + (part * b.count + c) * d);
@@ -107,15 +106,15 @@ class LinearRows {
     double audit(bool compensated, const double* w, const double* b, double* f, double* f_error,
                  CompensatedSum* v) const {
         const std::int64_t d = features();
-        const std::int64_t parts = team_->part_count(count_, stretch_);
+        const std::int64_t parts = team_->part_count(count_, chunk_);
         double length = 0;
         for (std::int64_t k = 0; k < d; ++k) length += w[k] * w[k];
         length = std::sqrt(length) * (1 + double(d) * kUnit);
         std::vector<CompensatedSum> sums(compensated ? parts * d : 0);
         std::vector<double> plain(compensated ? 0 : parts * d, 0.0);
         std::vector<double> sizes(parts, 0.0);
-        team_->parts(count_, stretch_, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
-            double size = 0;  // the threads' own, not next to each other in memory
+        team_->parts(count_, chunk_, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
+            double size = 0;  // each thread's own: sums side by side in memory would be slow
             for (std::int64_t i = from; i < to; ++i) {
                 const double terms = 2 + double(entries(i));
                 const double norm =
@@ -145,9 +144,9 @@ class LinearRows {
     // out += sum_i D_i x_i x_i, feature by feature
     void diagonal(const double* D, double* out) const {
         const std::int64_t d = features();
-        const std::int64_t parts = team_->part_count(count_, stretch_);
+        const std::int64_t parts = team_->part_count(count_, chunk_);
         std::vector<double> sums(parts * d, 0.0);
-        team_->parts(count_, stretch_, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
+        team_->parts(count_, chunk_, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
             double* to_part = sums.data() + part * d;
             for (std::int64_t i = from; i < to; ++i)
                 if (D[i] != 0)
@@ -164,13 +163,13 @@ class LinearRows {
     template <class T>
     void gram(const double* D, double* matrix, double* border) const {
         const std::int64_t d = features();
-        const std::int64_t parts = team_->part_count(count_, stretch_);
+        const std::int64_t parts = team_->part_count(count_, chunk_);
         const std::int64_t filled = entries_per_row();
         std::vector<Gram<T>> sums;
         for (std::int64_t part = 0; part < parts; ++part) sums.emplace_back(d);
         // Scattered products cost about twenty times as much as those of dense tiles.
         const bool scattered = rows_.sparse && 20 * filled * filled < d * d;
-        team_->parts(count_, stretch_, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
+        team_->parts(count_, chunk_, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
             for (std::int64_t i = from; i < to; ++i) {
                 if (D[i] == 0) continue;
                 add(i, D[i], sums[part].border.data());
@@ -194,11 +193,13 @@ class LinearRows {
     }
 
     // Stochastic steps with reduced variance on w = centre + factor u, one for each row in `order`:
-    //     w <- w - eta (gradient_i(w) - gradient_i(w0) + h),   gradient_i = w + n slope_i(x_i'w)
-    //     x_i,   centre = w0 - h
-    // of which w - centre only shrinks, apart from the multiple of x_i: sparse rows stay cheap. `f`
-    // holds the centre's scores and `slopes` those at w0. The last entry of u belongs to a constant
-    // feature, which counts `constant` (0 or 1).
+    //
+    //     w <- w - eta (gradient_i(w) - gradient_i(w0) + h)
+    //     gradient_i(w) = w + n slope_i(x_i'w) x_i,   centre = w0 - h
+    //
+    // A step scales w - centre and adds a multiple of x_i: sparse rows stay cheap. `f` holds the
+    // centre's scores and `slopes` those at w0. The last entry of u belongs to a constant feature,
+    // whose value is `constant` (0 or 1). Returns the factor.
     template <class L>
     double stochastic_steps(const L& loss, const double* y, const double* C,
                             const std::int64_t* order, std::int64_t count, double eta,
@@ -224,9 +225,9 @@ class LinearRows {
     }
 
   private:
-    // Sums of products of features: dense rows in blocks, by the tiles that kernel values come
-    // from, with the rows of a block in the place of features; sparse rows one product at a time.
-    // Only l <= k is summed by tiles.
+    // Sums of products of features. Dense rows go in blocks through the tiles of kernel values,
+    // with the roles of rows and features exchanged, and only l <= k is summed. Sparse rows go one
+    // product at a time.
     template <class T>
     struct Gram {
         static constexpr std::int64_t L = kLanes<T>;
@@ -281,7 +282,7 @@ class LinearRows {
         }
         void flush(const Isa& isa) {
             if (rows == 0) return;
-            // What the last block left behind must not count again.
+            // Clears what the last block has left behind.
             for (std::int64_t g = 0; g * kGroup < d; ++g)
                 std::fill(&left[(g * kBlock + rows) * kGroup],
                           &left[g * kBlock * kGroup] + kBlock * kGroup, T(0));
@@ -339,7 +340,7 @@ class LinearRows {
     Rows rows_;
     std::vector<std::int64_t> firsts_, starts_;
     std::int64_t count_ = 0;
-    std::int64_t stretch_ = 1;
+    std::int64_t chunk_ = 1;
     mutable double longest_ = -1;  // not known yet
     Team* team_;
     RowOperations operations_;

@@ -1,5 +1,4 @@
-// Products of one row with a dense vector in double precision, for every way in which rows lie in
-// memory.
+// Products of one row with a dense vector in double precision, for every layout of rows in memory.
 #pragma once
 #include "isa.hpp"
 
@@ -48,7 +47,7 @@ struct DenseRow {
     }
 };
 
-// The same for rows of which entry after entry is visited.
+// The same for rows of any layout.
 inline double square_of_entries(const Rows& rows, std::int64_t row) {
     double total = 0;
     rows.each(row, [&](std::int64_t, double x) { total += x * x; });

@@ -27,7 +27,7 @@ class RowTerms {
     void respond(const double* centre, double delta, const double* f, double* beta,
                  double* second) const {
         visit([&](const auto& loss) {
-            team_->parts(n_, kStretch, [&](std::int64_t, std::int64_t from, std::int64_t to) {
+            team_->parts(n_, kChunk, [&](std::int64_t, std::int64_t from, std::int64_t to) {
                 for (std::int64_t i = from; i < to; ++i)
                     beta[i] = response(loss, i, centre, delta, f[i], second + i);
             });
@@ -83,8 +83,8 @@ class RowTerms {
     }
     // sum_i beta_i, and sum_i |beta_i|
     std::pair<double, double> total(const double* beta) const {
-        std::vector<std::pair<CompensatedSum, double>> parts(team_->part_count(n_, kStretch));
-        team_->parts(n_, kStretch, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
+        std::vector<std::pair<CompensatedSum, double>> parts(team_->part_count(n_, kChunk));
+        team_->parts(n_, kChunk, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
             CompensatedSum sum;
             double size = 0;
             for (std::int64_t i = from; i < to; ++i) {
@@ -110,14 +110,14 @@ class RowTerms {
         return total;
     }
 
-    // What is known of a point whose scores have an error each. A gap term is convex in the score,
-    // so that it is bounded by the larger of its values at the two ends of an interval.
+    // Sums over the rows of a point whose scores have known errors. A gap term is convex in the
+    // score, so that it is bounded by the larger of its values at the two ends of an interval.
     struct Audit {
-        double gap = 0;
-        double upper = 0;          // sums of the gap terms: as computed, and of their bounds
+        double gap = 0;            // sum of the gap terms as computed
+        double upper = 0;          // sum of bounds on them
         double conjugate = 0;      // sum of h
         double product = 0;        // sum_i beta_i f_i
-        double product_error = 0;  // bound on what the errors of the scores do to that
+        double product_error = 0;  // bound on its error, by those of the scores
         double size = 0;           // sum of absolute values behind conjugate and product
         CompensatedSum sum;        // of beta
         double sum_size = 0;       // sum_i |beta_i|
@@ -132,13 +132,13 @@ class RowTerms {
             sum_size += other.sum_size;
         }
     };
-    // `closely`, the bound is that at the ends of the interval; else by the largest slope that a
-    // gap term can have in it.
+    // If `closely`, gap terms are bounded at the ends of the interval; else by their largest slope
+    // in it.
     Audit audit(const double* beta, const double* f, const double* error, double b,
                 bool closely) const {
-        std::vector<Audit> parts(team_->part_count(n_, kStretch));
+        std::vector<Audit> parts(team_->part_count(n_, kChunk));
         visit([&](const auto& loss) {
-            team_->parts(n_, kStretch, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
+            team_->parts(n_, kChunk, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
                 Audit found;
                 for (std::int64_t i = from; i < to; ++i) {
                     const double y = y_[i];
@@ -164,9 +164,9 @@ class RowTerms {
         return all;
     }
 
-    // A row whose variable takes up a `change` of the sum of beta at little cost in its gap term,
-    // and that cost; -1 and infinity where no box has room for it. Some thousand rows are asked,
-    // all of them only if none of those has room.
+    // A row whose variable can absorb a `change` of the sum of beta at little cost in its gap term,
+    // and that cost; -1 and infinity if no box has room for it. Tries some thousand rows, and all
+    // of them only if none of those has room.
     std::pair<std::int64_t, double> absorb(const double* beta, const double* f, const double* error,
                                            std::int64_t stride, double b, double change) const {
         std::pair<double, std::int64_t> best{kInfinity, -1};
@@ -188,8 +188,8 @@ class RowTerms {
         return {best.second, best.first};
     }
 
-    // The b that minimises sum_i C_i loss_i(f_i + b), or an end of the shortest stretch known to
-    // hold it.
+    // The b that minimises sum_i C_i loss_i(f_i + b), or an end of the shortest known bracket of
+    // it.
     double best_intercept(const double* f, double from) const {
         double best = from;
         visit([&](const auto& loss) {
@@ -210,9 +210,9 @@ class RowTerms {
 
     // Brings beta into the box and, if asked, its sum to zero: the heavier side is scaled down.
     void make_feasible(double* beta, bool balanced) const {
-        std::vector<std::array<double, 2>> sides(team_->part_count(n_, kStretch), {0, 0});
+        std::vector<std::array<double, 2>> sides(team_->part_count(n_, kChunk), {0, 0});
         visit([&](const auto& loss) {
-            team_->parts(n_, kStretch, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
+            team_->parts(n_, kChunk, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
                 double above = 0;
                 double below = 0;
                 for (std::int64_t i = from; i < to; ++i) {
@@ -232,7 +232,7 @@ class RowTerms {
         if (!balanced || most == 0 || side[0] == side[1]) return;
         const bool heavier = side[1] > side[0];
         const double ratio = side[!heavier] / most;
-        team_->parts(n_, kStretch, [&](std::int64_t, std::int64_t from, std::int64_t to) {
+        team_->parts(n_, kChunk, [&](std::int64_t, std::int64_t from, std::int64_t to) {
             for (std::int64_t i = from; i < to; ++i)
                 if (beta[i] != 0 && (beta[i] > 0) == heavier) beta[i] *= ratio;
         });
@@ -253,7 +253,7 @@ class RowTerms {
     const double* C() const { return C_; }
 
   private:
-    static constexpr std::int64_t kStretch = 16384;
+    static constexpr std::int64_t kChunk = 16384;
 
     // Where an increasing slope is at most a fifth of its size at zero: by the false position,
     // where the value at an end that stays is halved each time (Illinois). Zero if it is not
@@ -361,8 +361,8 @@ class RowTerms {
 
     template <class F>
     double sum(F&& term) const {
-        std::vector<double> sums(team_->part_count(n_, kStretch), 0.0);
-        team_->parts(n_, kStretch, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
+        std::vector<double> sums(team_->part_count(n_, kChunk), 0.0);
+        team_->parts(n_, kChunk, [&](std::int64_t part, std::int64_t from, std::int64_t to) {
             double s = 0;
             for (std::int64_t i = from; i < to; ++i) s += term(i);
             sums[part] += s;

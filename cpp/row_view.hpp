@@ -1,4 +1,4 @@
-// Rows of a data matrix as they lie in the caller's memory.
+// Rows of a data matrix in the caller's memory.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -13,11 +13,11 @@ struct Rows {
     bool sparse = false;
     bool is_double = true;
     bool wide_indices = false;
-    bool ones = false;  // sparse, and every stored value is one, as in one-hot rows: products need
-                        // not look at them
+    bool ones = false;  // sparse, and every stored value is one, as in one-hot rows
     const void* values = nullptr;
+    // In elements.
     std::int64_t row_stride = 0;
-    std::int64_t column_stride = 0;  // in elements
+    std::int64_t column_stride = 0;
     const void* indices = nullptr;
     const std::int64_t* starts = nullptr;
 

@@ -27,13 +27,13 @@ struct CacheLineAllocator {
 template <class T>
 using Aligned = std::vector<T, CacheLineAllocator<T>>;
 
-// What packing has to know of a kernel.
+// How rows are packed for a kernel.
 template <class T>
 struct PackingRule {
     Pairing pairing = Pairing::dot;
-    bool sparse_queries = false;  // queries are packed as compressed rows, whatever the data are
-    const double* centre =
-        nullptr;  // subtracted from dense rows where the kernel allows: less cancellation
+    bool sparse_queries = false;  // pack queries as compressed rows, even if the data are dense
+    // Subtracted from dense rows where the kernel allows, against cancellation.
+    const double* centre = nullptr;
     T (*square)(const T* values, std::int64_t count, bool sparse) = nullptr;
 
     bool counts(T x) const { return !sparse_queries || x != 0; }
@@ -52,8 +52,8 @@ struct PackingRule {
     }
 };
 
-// Panels of points. With `compact`, one panel whose features are renumbered as they turn up: for
-// wide sparse rows.
+// Panels of points. With `compact`, for wide sparse rows, one panel that numbers its features in
+// order of appearance.
 template <class T>
 class PanelBuffer {
   public:
@@ -186,7 +186,7 @@ class QueryBuffer {
     std::vector<std::int64_t> starts_;
 };
 
-// What up to a thousand rows, evenly spaced, tell of the data.
+// Statistics of up to a thousand rows, evenly spaced.
 struct Sketch {
     std::vector<double> mean, filled;  // by feature: mean, and share of entries that are not zero
     double density = 0;                // share of all entries that are not zero

@@ -2,8 +2,8 @@
 // AVX2, AVX-512 and NEON.
 //
 // Everything that is compiled once per instruction set lives in the inline namespace MARGRAVE_ISA,
-// so that the linker can never replace the plain version of an inline function by one that this
-// processor lacks the instructions for.
+// so that the linker can never replace the plain version of an inline function by one with
+// instructions that this processor lacks.
 #pragma once
 #include <cstdint>
 
@@ -80,8 +80,8 @@ MARGRAVE_INLINE Vec<double> absolute(Vec<double> x) {
 // into the exponent bits. What would be below the smallest normal number is zero. Relative error
 // below 2 units in the last place.
 MARGRAVE_INLINE Vec<float> power_of_two(Vec<float> x) {
-    const Vec<float> magic =
-        splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer in the low bits
+    // 1.5 * 2^23: adding it rounds to an integer in the low bits.
+    const Vec<float> magic = splat(12582912.0f);
     const Vec<float> smallest = splat(-126.0f);
     const auto vanishes = x < smallest;
     x = x > 0 ? Vec<float>{} : x;
@@ -128,8 +128,8 @@ constexpr double kLog2E = 1.44269504088896340736;
 
 template <class V>
 MARGRAVE_INLINE V hyperbolic_tangent(V x) {
-    const V e =
-        power_of_two(absolute(x) * (-2 * decltype(x[0] + x[0])(kLog2E)));  // in (0, 1]: no overflow
+    // In (0, 1]: no overflow.
+    const V e = power_of_two(absolute(x) * (-2 * decltype(x[0] + x[0])(kLog2E)));
     const V t = (1 - e) / (1 + e);
     return x < 0 ? -t : t;
 }

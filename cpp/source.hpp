@@ -89,17 +89,16 @@ class TileSource final : public KernelSource<T> {
         buffers_.resize(threads.count());
     }
 
-    // Keeps all points packed, block by block: for training, where every round meets them all.
+    // Keeps all points packed, block by block: for training, where every round needs them all.
     void keep_packed(const std::vector<std::int64_t>& starts) {
         if (points_.sparse) return;
         for (std::size_t b = 0; b + 1 < starts.size(); ++b) {
             Resident block{starts[b], starts[b + 1], {}};
-            block.stretches.resize((block.end - block.begin + kStretch * L - 1) / (kStretch * L));
-            threads_.run(std::int64_t(block.stretches.size()), nullptr, [&](std::int64_t c, int) {
-                const std::int64_t from = block.begin + c * kStretch * L;
-                block.stretches[c].pack(points_,
-                                        {nullptr, from, std::min(kStretch * L, block.end - from)},
-                                        rule_, false);
+            block.chunks.resize((block.end - block.begin + kChunk * L - 1) / (kChunk * L));
+            threads_.run(std::int64_t(block.chunks.size()), nullptr, [&](std::int64_t c, int) {
+                const std::int64_t from = block.begin + c * kChunk * L;
+                block.chunks[c].pack(
+                    points_, {nullptr, from, std::min(kChunk * L, block.end - from)}, rule_, false);
             });
             resident_.push_back(std::move(block));
         }
@@ -144,7 +143,7 @@ class TileSource final : public KernelSource<T> {
         std::fill(sums, sums + points.count * outputs, 0.0);
         if (additive_ && is_sum_cheaper(queries.count, outputs))
             return apply_sum(queries, coef, outputs, points, sums, watch);
-        // Queries in batches that bound the packed copy; each batch meets all points.
+        // Queries in batches, which bounds the size of their packed copy.
         const std::int64_t bytes = std::max<std::int64_t>(1, cost() * std::int64_t(sizeof(T)));
         const std::int64_t batch =
             std::max<std::int64_t>(kGroup * 8, buffer_ / bytes / kGroup * kGroup);
@@ -174,9 +173,8 @@ class TileSource final : public KernelSource<T> {
         });
     }
 
-    // The kernel is symmetric: a tile of rows a with later rows b serves both. Each task keeps its
-    // sums for later rows to itself, and they are added in the order of tasks, so that results
-    // repeat.
+    // The kernel is symmetric: a tile of rows a with later rows b serves both. Each task has its
+    // own sums for later rows, and they are added in the order of tasks, so that results repeat.
     bool apply_among(const Subset& rows, const double* coef, double* sums, Watch* watch) override {
         constexpr std::int64_t whole_groups_and_panels = 96;
         constexpr std::int64_t tasks_wanted = 32;
@@ -433,17 +431,17 @@ class TileSource final : public KernelSource<T> {
             }
             for (std::int64_t p = from, n; p < to; p += n) {
                 const std::int64_t at = (points.first - kept->begin) / L + p;
-                n = std::min(to - p, kStretch - at % kStretch);
-                use(kept->stretches[at / kStretch].view(at % kStretch, n), p * L, worker);
+                n = std::min(to - p, kChunk - at % kChunk);
+                use(kept->chunks[at / kChunk].view(at % kChunk, n), p * L, worker);
             }
         });
     }
 
-    static constexpr double kSparse = 0.3;         // density below which compressed queries win
-    static constexpr std::int64_t kStretch = 256;  // panels
+    static constexpr double kSparse = 0.3;       // density below which compressed queries win
+    static constexpr std::int64_t kChunk = 256;  // panels
     struct Resident {
         std::int64_t begin, end;
-        std::vector<PanelBuffer<T>> stretches;
+        std::vector<PanelBuffer<T>> chunks;
     };
     const Resident* packed(const Subset& points) const {
         if (points.list) return nullptr;
@@ -461,7 +459,7 @@ class TileSource final : public KernelSource<T> {
     Threads& threads_;
     PackingRule<T> rule_;
     std::vector<double> centre_;
-    double density_ = 1;  // of dense queries, as far as it is made use of
+    double density_ = 1;  // of dense queries that are packed as compressed rows
     bool compact_ = false;
     bool additive_ = false;
     bool shift_invariant_ = false;

@@ -19,14 +19,14 @@ inline double seconds_since(std::chrono::steady_clock::time_point when) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - when).count();
 }
 
-// Asked between pieces of work by the thread that called in: has the user pressed Ctrl-C, is the
-// time over?
+// Whether the user has pressed Ctrl-C or the time is over. The calling thread checks it between
+// pieces of work.
 class Watch {
     using Clock = std::chrono::steady_clock;
 
   public:
-    std::function<bool()>
-        interrupted;  // may take the interpreter's lock, so it is asked at most every 20 ms
+    // May take the interpreter's lock, so that it is called every 20 ms at most.
+    std::function<bool()> interrupted;
     Clock::time_point deadline = Clock::time_point::max();
 
     void limit(double seconds) {
@@ -139,8 +139,8 @@ class Threads {
 
     void hire() {
         if (team_ && process_ == process_id()) return;
-        team_.release();  // after a fork the threads are gone and their lock may be taken: start
-                          // afresh
+        // After a fork the threads are gone and their lock may be taken: start again.
+        team_.release();
         team_ = std::make_unique<Team>();
         process_ = process_id();
         for (int w = 1; w < count_; ++w)

@@ -9,7 +9,7 @@ inline namespace MARGRAVE_ISA {
 #if defined(__AVX512F__) || defined(__aarch64__)
 constexpr int kTileRows = 12;  // 24 accumulators of 32 registers
 #else
-constexpr int kTileRows = 6;  // 12 of 16
+constexpr int kTileRows = 6;  // 12 accumulators of 16 registers
 #endif
 constexpr int kSubtiles = 128 / (2 * kVectorBytes);  // pairs of vectors in a panel
 
@@ -185,14 +185,14 @@ void apply(const KernelParams& params, const Queries<T>& queries, const Panels<T
     });
 }
 
-// A memory-bound sum: eight rows at a time over a stretch of f that stays in the first-level cache.
+// A memory-bound sum: eight rows at a time over a chunk of f that stays in the first-level cache.
 template <class T>
 void combine(const T* const* rows, const double* coef, int count, std::int64_t begin,
              std::int64_t end, double* f) {
-    constexpr int stretch = 1024;
+    constexpr int chunk = 1024;
     constexpr int together = 8;
-    for (std::int64_t from = begin; from < end; from += stretch) {
-        const std::int64_t to = from + stretch < end ? from + stretch : end;
+    for (std::int64_t from = begin; from < end; from += chunk) {
+        const std::int64_t to = from + chunk < end ? from + chunk : end;
         for (int r = 0; r < count; r += together) {
             if (r + together <= count) {
                 const T* a = rows[r];
