@@ -1,4 +1,4 @@
-"""One setting on one split: a model is fitted to the training rows and scored on the others."""
+"""Fit one setting to the training rows of one split, and score it on the test rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from margrave.tuning.plan import Setting, machine_of
 from margrave.tuning.samples import Sample, Task, model_of, take_sample
 from margrave.tuning.starts import Start
 
-# solvers whose problems may lie on a part of the data; others divide the rows in their own ways
+# solvers that accept problems on some blocks of the data; the others divide the rows themselves
 _LENT = ("auto", "exact", "newton", "cd")
 
 Result = dict[str, Any]
@@ -30,7 +30,7 @@ Result = dict[str, Any]
 
 @dataclass(frozen=True)
 class Terms:
-    """What a worker gives to a fit."""
+    """What a worker provides for a fit: kernel values, threads, memory, and a way to stop it."""
 
     store: Store
     threads: int
@@ -47,9 +47,9 @@ def fit_and_score(
     start: Start | None,
     coarse: float,
 ) -> tuple[Result, Sample | None, Start | None]:
-    """Fit to a gap of `coarse` at best, and score.
+    """Fit to a gap of `coarse` or the estimator's own `tol`, if larger, and score.
 
-    Returns also the sample, for the next fit, and where that may start.
+    Also returns the sample and the solution, which the next fit can use.
     A fit that fails gets the error score, as in scikit-learn.
     """
     begin = time.perf_counter()
@@ -89,7 +89,7 @@ def fit_and_score(
 def _lend(
     machine: KernelMachine, sample: Sample, terms: Terms, start: Start | None, coarse: float
 ) -> Loan:
-    """Give a machine its share of the worker's means."""
+    """Give an estimator its threads and memory, kernel values, and a start."""
     own = machine.get_params(deep=False)
     tol = max(own.get("tol", 0.0), coarse)
     given = {"tol": tol, "n_jobs": terms.threads, "memory_limit": terms.memory}
@@ -114,7 +114,7 @@ def _scores(task: Task, model: Any, X: Any, y: Any, rows: Rows) -> Any:
 
 
 def _error_scores(task: Task) -> Result:
-    names = getattr(task.scorer, "_scorers", None)  # of several metrics
+    names = getattr(task.scorer, "_scorers", None)  # if there are several metrics
     error = task.error_score if names is None else dict.fromkeys(names, task.error_score)
     assert isinstance(task.error_score, Real)
     return {"test_scores": error, **({"train_scores": error} if task.return_train_score else {})}

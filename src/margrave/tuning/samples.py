@@ -1,4 +1,4 @@
-"""What is fitted and scored, and the rows of one split as a worker has them."""
+"""The task of a search, and the rows of one split."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from margrave.tuning.plan import Setting, machine_of
 
 @dataclass(frozen=True)
 class Task:
-    """What is to be fitted and scored, whatever the setting and the split."""
+    """What all fits have in common: estimator, data, splits and scoring."""
 
     estimator: Any
     X: Any
@@ -33,7 +33,7 @@ class Task:
 
 @dataclass
 class Sample:
-    """The rows of one split, as one worker has them for the fits of one group of settings."""
+    """The rows of one split, prepared for settings with the same kernel and preceding steps."""
 
     split: int
     group: Hashable
@@ -45,13 +45,13 @@ class Sample:
     X_test: Any
     y_test: Any
     fit_params: dict[str, Any]
-    before: Pipeline | None  # fitted steps in front of the machine
-    machine_train: Any  # the rows, or what the steps make of them
+    before: Pipeline | None  # fitted steps before the kernel estimator
+    machine_train: Any  # the rows, transformed by these steps
     machine_test: Any
 
 
 def take_sample(task: Task, split: int, setting: Setting) -> Sample:
-    """Take the rows of a split; steps in front of a kernel machine are fitted to them."""
+    """Take the rows of a split, and fit the steps before the kernel estimator to them."""
     layout = task.layouts[split]
     train, test = task.splits[split]
     if layout is not None:
@@ -62,7 +62,7 @@ def take_sample(task: Task, split: int, setting: Setting) -> Sample:
     fit_params = _check_method_params(task.X, params=task.fit_params, indices=train)
     before, machine_train, machine_test = None, X_train, X_test
     if isinstance(model, Pipeline):
-        layout = None  # the steps make other rows of them in every fold
+        layout = None  # the steps transform the rows differently in every fold
         if machine_of(model) is not None and len(model.steps) > 1 and not fit_params:
             before = Pipeline(model.steps[:-1])
             machine_train = before.fit_transform(X_train, y_train)

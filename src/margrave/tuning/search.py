@@ -1,8 +1,7 @@
-"""The search: settings and splits among workers, and who goes on after each round.
+"""Fit settings on splits by a pool of threads.
 
-A worker is a thread that takes a kernel and a split at a time and goes along the lines of its
-settings. Each has a store of kernel values; it goes on with kernels that it knows as long as there
-are some.
+A worker is a thread that takes one kernel and one split at a time and fits its settings, line by
+line. Each worker caches kernel values, and prefers kernels that it has worked with before.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from margrave.tuning.plan import Setting
 from margrave.tuning.samples import Sample, Task
 from margrave.tuning.starts import Start
 
-_LOOK = 0.1  # seconds between two looks at the workers
+_LOOK = 0.1  # seconds between two checks of the workers
 
 
 @dataclass(frozen=True)
@@ -38,15 +37,15 @@ class Stretch:
 
 @dataclass
 class Worker:
-    """What a thread keeps from one stretch to the next."""
+    """State of a thread."""
 
     store: Store
-    kernels: set[Hashable] = field(default_factory=set)  # that it has worked with
+    kernels: set[Hashable] = field(default_factory=set)  # those it has worked with
     progress: Progress | None = None  # of the running fit
 
 
 class Search:
-    """Fit and score settings on splits, by as many threads as there are workers.
+    """Fit and score settings on splits, with one thread per worker.
 
     Parameters
     ----------
@@ -55,9 +54,9 @@ class Search:
     memory : int or None
         Bytes for the kernel values of one fit.
     time_limit : float or None
-        Seconds after which no fit goes on.
+        Seconds after which all fits are stopped.
     show : callable
-        Called from time to time with the results so far.
+        Called regularly with the results so far.
 
     Attributes
     ----------
@@ -84,7 +83,7 @@ class Search:
         self.lock = threading.Lock()
 
     def run(self, settings: Iterable[Setting], splits: Iterable[int], coarse: float) -> None:
-        """Fit these settings on these splits to a gap of `coarse`, or their own if that is more."""
+        """Fit these settings on these splits to a gap of `coarse` or their own `tol`, if larger."""
         if self.stopped:
             return
         settings, splits = list(settings), list(splits)
@@ -96,7 +95,7 @@ class Search:
         alive = {setting.number for setting in settings}
         self.starts = {key: start for key, start in self.starts.items() if key[0] in alive}
         self.left = stretches(settings, splits, self._seconds)
-        config = sklearn.get_config()  # belongs to a thread
+        config = sklearn.get_config()  # thread-local
         futures: list[Future[None]] = []
         with ThreadPoolExecutor(len(self.workers)) as pool:
             try:
@@ -130,7 +129,7 @@ class Search:
                 raise
 
     def _next(self, worker: Worker) -> Stretch | None:
-        """Take a stretch of a kernel that this worker knows, else one that no other knows."""
+        """Take a job with a kernel this worker has used, else one that no other has used."""
         with self.lock:
             if self.stopped or not self.left:
                 return None
@@ -164,18 +163,16 @@ class Search:
                     self.starts[key] = found
 
     def _seconds(self, setting: Setting) -> float:
-        """How long a setting took on the splits that it was run on."""
+        """Time that a setting took on the splits that were run."""
         own = [r for (number, _), r in self.results.items() if number == setting.number]
         return float(sum(result["fit_time"] for result in own))
 
     def _running(self, worker: Worker) -> Callable[[Progress], None]:
-        """Make what is told of the fit that a worker has begun."""
+        """Make the function that is called with the progress of a new fit."""
 
         def running(progress: Progress) -> None:
             worker.progress = progress
-            if (
-                self.deadline is not None
-            ):  # what looks at the clock alone; a little after `run` does
+            if self.deadline is not None:  # a little later than `run` stops the fit
                 progress.time_limit = max(0.0, self.deadline - time.perf_counter()) + 2.0 * _LOOK
             if self.stopped:
                 progress.interrupt()
@@ -193,9 +190,9 @@ class Search:
 def stretches(
     settings: Iterable[Setting], splits: Iterable[int], seconds: Callable[[Setting], float]
 ) -> list[Stretch]:
-    """Group settings by kernel, one stretch for each kernel and split, the longest first.
+    """Group settings by kernel into one job per kernel and split, the longest first.
 
-    Where nothing is known of the time, a large gamma counts as long: it makes more support vectors.
+    Without known times, a large gamma counts as long because it leads to more support vectors.
     """
     ordered = sorted(settings, key=lambda s: (repr(s.kernel), repr(s.line), s.place))
     groups = [list(own) for _, own in groupby(ordered, key=lambda s: s.kernel)]
