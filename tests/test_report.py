@@ -572,7 +572,7 @@ BAD_DATA = {
         "a,b,c,d,label\n1,2,3,4,7\n",
         "other.csv: y has labels that the model does not know: 7",
     ),
-    "names.csv": ("a,b,c,x,label\n1,2,3,4,1\n", "names.csv: a column is called 'x'"),
+    "names.csv": ("a,b,c,x,label\n1,2,3,4,1\n", "names.csv: a column is named 'x'"),
     "empty.csv": ("", "empty.csv: the file holds no rows"),
     "missing.csv": (None, "missing.csv: No such file or directory"),
 }
@@ -592,14 +592,14 @@ def test_bad_data_is_one_line_and_no_page(run, files, tmp_path, name):
 def test_pages_that_cannot_be_written(run, files, tmp_path):
     (tmp_path / "old.html").write_text("old")
     for output, message in (
-        ("nowhere/report.html", "nowhere: there is no such folder"),
-        (".", ".: is a folder, not a file"),
+        ("nowhere/report.html", "nowhere: no such directory"),
+        (".", ".: is a directory"),
         ("/dev/full", "/dev/full: No space left on device"),
     ):
         code, _, err = run("report", "model", "data.csv", "-o", output)
         assert code == 2 and message in err
     code, _, err = run("report", "data.csv", "data.csv", "-o", "old.html")
-    assert code == 2 and "data.csv: this is no model file" in err
+    assert code == 2 and "data.csv: not a model file" in err
     assert (tmp_path / "old.html").read_text() == "old"
     assert {path.name for path in tmp_path.iterdir()} == {"data.csv", "model", "old.html"}
 

@@ -3,7 +3,7 @@
     margrave-train [options] training_set_file [model_file]
     margrave-predict [options] test_file model_file output_file
 
-Options, files and what is printed are LIBSVM's; the model files are read by either.
+Options, files and messages are those of LIBSVM; both read each other's model files.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from margrave.io.files import replacing
 
 _TRAIN = "usage: margrave-train [options] training_set_file [model_file]"
 _PREDICT = "usage: margrave-predict [-b 0] [-q] test_file model_file output_file"
-# what each letter sets; the others have code of their own
+# parameters of the numeric options; the other options are handled separately
 _NUMBERS = {"c": "C", "r": "coef0", "n": "nu", "p": "epsilon", "e": "tol"}
 
 
@@ -41,7 +41,7 @@ def predict() -> None:
 def options_of(
     arguments: Sequence[str], letters: str, usage: str
 ) -> tuple[dict[str, str], dict[str, str], list[str]]:
-    """Options by letter, weights by label, and the files, read as LIBSVM reads them.
+    """Options by letter, weights by label, and file names, parsed as in LIBSVM.
 
     >>> options_of(["-c", "2", "-w-1", "5", "-q", "data"], "cq", "")
     ({'c': '2', 'q': ''}, {'-1': '5'}, ['data'])
@@ -107,7 +107,7 @@ def _train(arguments: Sequence[str]) -> int:
 
 
 def _machine(options: dict[str, str]) -> Any:
-    """The estimator with LIBSVM's defaults; parameters that it does not have are left out."""
+    """Create the estimator with LIBSVM's defaults, without parameters that it does not have."""
     given: dict[str, Any] = {"gamma": "auto", "verbose": 0 if "q" in options else 1}
     for letter, name in _NUMBERS.items():
         if letter in options:
@@ -150,7 +150,7 @@ def _predict(arguments: Sequence[str]) -> int:
 
 
 def _report(title: str, machine: Any, y: Any, predicted: Any) -> None:
-    """Accuracy or errors in LIBSVM's words."""
+    """Print accuracy or errors in LIBSVM's format."""
     own = " (classification)" if not title else ""
     if hasattr(machine, "offset_") or hasattr(machine, "decision_function"):
         right, n = int(np.sum(predicted == y)), len(y)

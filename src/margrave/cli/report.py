@@ -20,10 +20,10 @@ def report(
     label: Label = None,
     quiet: Quiet = False,
 ) -> int:
-    """Write a page about MODEL on DATA: one HTML file, MODEL.html unless told.
+    """Write an HTML report about MODEL on DATA, by default to MODEL.html.
 
-    It shows the data, the parameters, the certificate, how the fit converged, and what the
-    predictions are worth.
+    It shows the data, the parameters, the certificate, the convergence of the fit, and the
+    quality of the predictions.
     """
     path = output or f"{model}.html"
     machines.check_output(path)

@@ -64,7 +64,7 @@ def machine_from(
 
 
 def megabytes(memory: str | None) -> str | None:
-    """LIBSVM counts in MB where no unit is said.
+    """Memory sizes without a unit are in MB, as in LIBSVM.
 
     >>> megabytes("200"), megabytes("4GiB")
     ('200MiB', '4GiB')
@@ -103,14 +103,14 @@ def train(
     jobs: Jobs = None,
     format: Annotated[
         str,
-        typer.Option("--format", help="margrave, libsvm or liblinear; by default by the name"),
+        typer.Option("--format", help="margrave, libsvm or liblinear; default: by file name"),
     ] = "auto",
     quiet: Quiet = False,
 ) -> int:
     """Train a model on DATA and write it.
 
-    A file called .model or .libsvm is written as LIBSVM's own; any other holds the scaler and the
-    certificate too. Ctrl-C writes the model reached so far.
+    Files ending in .model or .libsvm are written in LIBSVM's format; any other file also contains
+    the scaler and the certificate. Ctrl-C writes the model reached so far.
     """
     leads = is_leader(engine)
     MESSAGES.quiet = not leads
@@ -148,7 +148,7 @@ def train(
 
 
 def is_leader(engine: str | None) -> bool:
-    """Whether this process speaks and writes: under MPI that is rank 0."""
+    """Whether this process prints messages and writes the model: under MPI, rank 0 does."""
     if engine != "mpi":
         return True
     try:
@@ -160,7 +160,7 @@ def is_leader(engine: str | None) -> bool:
 
 @contextmanager
 def local_dask(machine: Any) -> Iterator[None]:
-    """Start a Dask cluster on this machine for ``--engine dask``; an address has one already."""
+    """Start a local Dask cluster for ``--engine dask`` (without an address)."""
     if machine.engine != "dask":
         yield
         return
@@ -174,10 +174,10 @@ def local_dask(machine: Any) -> Iterator[None]:
 
 
 def load(data: str, machine: Any, label: str | None) -> Any:
-    """Rows and labels to train on."""
+    """Read rows and labels for training."""
     table = read_table(data, label)
     if table.notes.pop("qid", False):
-        say(f"margrave: {data}: query numbers (qid) are ignored")
+        say(f"margrave: {data}: query ids (qid) are ignored")
     if machine.kernel == "precomputed":
         table.X = kernel_values(data, table)
     if not is_classifier(machine) and table.y is not None and table.y.dtype.kind in "US":
@@ -206,8 +206,10 @@ def tune(
         list[str] | None,
         typer.Option("--grid", help="NAME=VALUE,VALUE,...; by default C and gamma"),
     ] = None,
-    folds: Annotated[int, typer.Option("-v", "--folds", help="of cross-validation")] = 5,
-    scoring: Annotated[str | None, typer.Option("--scoring", help="scikit-learn's name")] = None,
+    folds: Annotated[int, typer.Option("-v", "--folds", help="cross-validation folds")] = 5,
+    scoring: Annotated[
+        str | None, typer.Option("--scoring", help="scorer name of scikit-learn")
+    ] = None,
     tol: Tol = None,
     memory: Memory = None,
     scale: Scale = "none",
@@ -253,20 +255,20 @@ def tune(
 
 
 def best_of(search: Any) -> str:
-    """The best setting that was found, and its score."""
+    """The best setting and its score, as text."""
     words = [f"{name}={value}" for name, value in search.best_params_.items()]
     return f"{', '.join(words)}; score {search.best_score_:.6g}"
 
 
 def grid_of(grid: list[str] | None, machine: Any) -> dict[str, list[Any]]:
-    """Values to try: as told, or powers of two of C and gamma."""
+    """Values to try: as given, or powers of two for C and gamma."""
     known = machine.get_params(deep=False)
     if not grid:
-        prices = [2.0**e for e in range(-3, 10, 2)]
+        powers = [2.0**e for e in range(-3, 10, 2)]
         name = next((name for name in ("C", "lam", "nu") if name in known), None)
         values: dict[str, list[Any]] = {}
         if name is not None:
-            values[name] = [0.1, 0.2, 0.3, 0.5, 0.7] if name == "nu" else prices
+            values[name] = [0.1, 0.2, 0.3, 0.5, 0.7] if name == "nu" else powers
         if machine.kernel not in ("linear", "precomputed"):
             values["gamma"] = [2.0**e for e in range(-9, 4, 2)]
         return values
@@ -282,16 +284,16 @@ def grid_of(grid: list[str] | None, machine: Any) -> dict[str, list[Any]]:
 @app.command()
 def bench(
     data: Annotated[
-        str | None, typer.Argument(metavar="[DATA]", help="your data; generated if none")
+        str | None, typer.Argument(metavar="[DATA]", help="by default generated data")
     ] = None,
     C: Price = None,
     gamma: Gamma = None,
     scale: Scale = "none",
     label: Label = None,
-    rows: Annotated[int, typer.Option("--rows", help="rows to train on at most")] = 20_000,
+    rows: Annotated[int, typer.Option("--rows", help="maximum number of training rows")] = 20_000,
     jobs: Jobs = None,
 ) -> int:
-    """Train SVC and scikit-learn's SVC on the same rows; a fifth of them is held out."""
+    """Compare SVC with scikit-learn's SVC on the same rows; a fifth of them is held out."""
     from margrave.cli.demo import compare
 
     given = None if gamma is None else machines.word_or_number(gamma)
@@ -300,7 +302,7 @@ def bench(
 
 @app.command()
 def demo() -> int:
-    """Train on 100,000 generated rows; table and pictures."""
+    """Train on 100,000 generated rows, print a table and draw pictures."""
     from margrave.cli.demo import main
 
     main()

@@ -30,9 +30,11 @@ def predict(
     model: Model,
     data: Data,
     output: Output = None,
-    scores: Annotated[bool, typer.Option("--scores", help="decision values, not labels")] = False,
+    scores: Annotated[
+        bool, typer.Option("--scores", help="decision values instead of labels")
+    ] = False,
     probabilities: Annotated[
-        bool, typer.Option("--probabilities", help="where the model has them")
+        bool, typer.Option("--probabilities", help="if the model has them")
     ] = False,
     label: Label = None,
     quiet: Quiet = False,
@@ -57,12 +59,12 @@ def predict(
 
 
 def rows_for(model: str, data: str, label: str | None = None) -> tuple[Any, Any]:
-    """A model, and rows that fit it."""
+    """Read a model, and rows in the form that it expects."""
     found, notes, _ = machines.read(model)
     machine = machines.machine_of(found)
     precomputed = machine.kernel == "precomputed"
     libsvm = notes.get("zero_based") is not None and machine.certificate_ == "none"
-    if precomputed or libsvm:  # the width is the file's business
+    if precomputed or libsvm:  # the number of features is not fixed by the model
         table = read_table(data, label, None, {} if precomputed else notes)
         if precomputed:
             table.X = kernel_values(data, table)
@@ -73,7 +75,7 @@ def rows_for(model: str, data: str, label: str | None = None) -> tuple[Any, Any]
 
 
 def fit_width(path: str, model: Any, X: Any) -> tuple[Any, Any]:
-    """Rows and a model of LIBSVM, which does not know its number of features, of equal width."""
+    """Give rows and a LIBSVM model the same number of features, which its file does not store."""
     from scipy import sparse
 
     from margrave.estimators import load_libsvm_model
@@ -86,12 +88,12 @@ def fit_width(path: str, model: Any, X: Any) -> tuple[Any, Any]:
 
 
 def kernel_values(data: str, table: Any) -> Any:
-    """Kernel values of LIBSVM's form ``label 0:number 1:value 2:value``, or as they are."""
+    """Kernel values from LIBSVM's format ``label 0:number 1:value 2:value``, or unchanged."""
     X = table.X.toarray() if hasattr(table.X, "toarray") else table.X
     if table.notes.get("zero_based"):
         return np.ascontiguousarray(X[:, 1:])
     if "zero_based" in table.notes:
-        raise ValueError(f"{data}: a precomputed kernel needs 0:number in front of every row")
+        raise ValueError(f"{data}: with a precomputed kernel every row must begin with 0:number")
     return X
 
 
@@ -121,7 +123,7 @@ def evaluate(
 
 
 def confusion(y: Any, predicted: Any, most: int = 20) -> Any:
-    """Table of the labels and what they were predicted as; of many classes per class."""
+    """Confusion matrix as a table; for many classes, a report per class instead."""
     from sklearn import metrics
 
     names = np.unique(np.concatenate([y, predicted]))
@@ -129,7 +131,7 @@ def confusion(y: Any, predicted: Any, most: int = 20) -> Any:
     if len(names) > most:
         return metrics.classification_report(y, predicted, zero_division=0)
     table = Table()
-    table.add_column("label, predicted as")
+    table.add_column("true \\ predicted")
     for name in texts:
         table.add_column(name, justify="right")
     for name, row in zip(texts, metrics.confusion_matrix(y, predicted, labels=names), strict=True):
@@ -142,7 +144,7 @@ def info(
     model: Model,
     as_json: Annotated[bool, typer.Option("--json", help="as JSON")] = False,
 ) -> int:
-    """Tell what a model file holds."""
+    """Show what a model file contains."""
     found, notes, kind = machines.read(model)
     machine = machines.machine_of(found)
     facts: dict[str, Any] = {
