@@ -277,7 +277,7 @@ def test_bad_models(run, tmp_path):
     (tmp_path / "svm").write_text("svm_type c_svc\nkernel_type rbf\nrho x\n")
     for name, message in (
         ("altered", "altered: the model file was altered or damaged"),
-        ("short", "short: the model file is cut short"),
+        ("short", "short: the model file is truncated"),
         ("text", "text: not a model file"),
         ("svm", "svm:4: the model file ends before its table"),
         ("missing", "missing: No such file or directory"),

@@ -69,7 +69,7 @@ def test_boundary(models):
     d = load_iris()
     three = SVC().fit(d.data[:, :2], d.target)
     assert isinstance(plots.decision_boundary(three, d.data[:, :2], d.target, resolution=40), Axes)
-    with pytest.raises(ValueError, match="two features only"):
+    with pytest.raises(ValueError, match="exactly two features"):
         plots.decision_boundary(svm, d.data, d.target)
     with pytest.raises(ValueError, match="2 labels for 1 estimators"):
         plots.margin_distribution(svm, X, y, labels=["a", "b"])

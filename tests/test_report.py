@@ -246,7 +246,7 @@ def test_rows_in_blocks():
     page = Page(model.report(blocks, y))
     assert page.tiles["accuracy"] == Page(model.report(X, y)).tiles["accuracy"]
     assert "feature-weights" in page.ids
-    assert "holds no copy of its support vectors" in page.words("left-out")
+    assert "has no copy of its support vectors" in page.words("left-out")
 
 
 def test_means_of_features_far_from_zero():
