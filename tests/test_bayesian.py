@@ -313,7 +313,9 @@ def test_pickles_and_clones():
 
 def test_chains_that_have_not_mixed_are_told():
     X, y = small(n=30)
-    with pytest.warns(ConvergenceWarning, match="have not mixed: there are too few samples for the diagnostics"):
+    with pytest.warns(
+        ConvergenceWarning, match="have not mixed: there are too few samples for the diagnostics"
+    ):
         BayesianSVC(kernel="linear", n_samples=3, burn_in=0).fit(X, y)
     with pytest.warns(ConvergenceWarning, match=r"have not mixed: split R-hat is up to"):
         BayesianSVC(1e-4, kernel="linear", n_samples=40, burn_in=0, chains=2).fit(X, y)

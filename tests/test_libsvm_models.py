@@ -222,7 +222,7 @@ LINEAR = "solver_type L2R_LR\nnr_class 2\nlabel 1 -1\nnr_feature 2\nbias -1\nw\n
         (GOOD.replace("total_sv 2", "total_sv 3"), "model:5: total_sv is 3, but there are 2"),
         (GOOD.replace("rho 0.1", "rho inf"), "model:6: rho needs 1 number"),
         (GOOD.replace("rho 0.1\n", ""), "rho needs 1 number"),
-        (GOOD.replace("label 1 -1", "label 1 1"), "model:7: label needs different"),
+        (GOOD.replace("label 1 -1", "label 1 1"), "model:7: label must be distinct integers"),
         (GOOD.replace("nr_sv 1 1", "nr_sv 2 1"), "model:8: nr_sv must add up"),
         (GOOD.replace("nr_sv 1 1", "nr_sv 3 -1"), "model:8: nr_sv must add up"),
         (GOOD.replace("-1 2:0.25", "-1 2:x"), "model:11: the value 'x' of index 2"),

@@ -80,4 +80,4 @@ def test_example_runs(monkeypatch, capsys):
     monkeypatch.setattr(pyplot, "show", lambda: shown.append(pyplot.gcf()))
     runpy.run_path(str(ROOT / "examples" / "margins.py"), run_name="__main__")
     assert len(shown) == 3 and all(figure.axes for figure in shown)
-    assert "labels are final" in capsys.readouterr().out
+    assert "labels are certified" in capsys.readouterr().out
