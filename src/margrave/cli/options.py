@@ -28,7 +28,7 @@ KernelName = Annotated[
         help="0 linear, 1 poly, 2 rbf, 3 sigmoid, 4 precomputed, or any kernel by name",
     ),
 ]
-Price = Annotated[float | None, typer.Option("-c", "--C", help="penalty parameter C")]
+Penalty = Annotated[float | None, typer.Option("-c", "--C", help="penalty parameter C")]
 Gamma = Annotated[str | None, typer.Option("-g", "--gamma", help="number, scale or auto")]
 Degree = Annotated[int | None, typer.Option("-d", "--degree", help="degree of the poly kernel")]
 Coef0 = Annotated[float | None, typer.Option("-r", "--coef0", help="coef0 of poly and sigmoid")]

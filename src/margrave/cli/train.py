@@ -28,7 +28,7 @@ from margrave.cli.options import (
     Memory,
     Nu,
     Output,
-    Price,
+    Penalty,
     Probability,
     Quiet,
     Scale,
@@ -78,7 +78,7 @@ def train(
     output: Output = None,
     estimator: Estimator = "SVC",
     kernel: KernelName = None,
-    C: Price = None,
+    C: Penalty = None,
     gamma: Gamma = None,
     degree: Degree = None,
     coef0: Coef0 = None,
@@ -286,7 +286,7 @@ def bench(
     data: Annotated[
         str | None, typer.Argument(metavar="[DATA]", help="by default generated data")
     ] = None,
-    C: Price = None,
+    C: Penalty = None,
     gamma: Gamma = None,
     scale: Scale = "none",
     label: Label = None,

@@ -67,7 +67,7 @@ _ADVICE = {
 }
 
 
-class KernelMachine(CheckedInput):
+class KernelEstimator(CheckedInput):
     """Base class of all estimators; the subclasses' constructors define the parameters."""
 
     _lender: Lender | None = None  # set by a search while it fits and scores

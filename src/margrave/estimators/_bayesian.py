@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight
 
-from margrave.estimators._base import KernelMachine, outside
+from margrave.estimators._base import KernelEstimator, outside
 from margrave.estimators._input import Floats, Rows, take
 from margrave.estimators._remote import bring_vector
 from margrave.estimators._transaction import complete
@@ -29,11 +29,11 @@ from margrave.solvers.gibbs import Sampled
 _MOST_R_HAT, _LEAST_ESS = 1.05, 100.0
 
 
-class BayesianMachine(KernelMachine):
+class BayesianEstimator(KernelEstimator):
     """Base class of BayesianSVC and BayesianSVR."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **KernelMachine._parameter_constraints,
+        **KernelEstimator._parameter_constraints,
         "lam": [Interval(Real, 0.0, None, closed="neither")],
         "n_samples": [Interval(Integral, 1, None, closed="left")],
         "burn_in": [Interval(Integral, 0, None, closed="left")],
@@ -183,12 +183,12 @@ class BayesianMachine(KernelMachine):
         scores = np.concatenate([np.asarray(block @ W.T) for block in blocks]) + b
         if isinstance(problem, JointProblem):
             nothing = np.zeros(problem.shape)
-            paid = problem.terms(nothing, scores, np.zeros(len(b)))[0]
+            loss = problem.terms(nothing, scores, np.zeros(len(b)))[0]
         else:
             core = problem.loss.core()
-            paid = float(core.value(problem.y, problem.C, np.ascontiguousarray(scores[:, 0])).sum())
+            loss = float(core.value(problem.y, problem.C, np.ascontiguousarray(scores[:, 0])).sum())
         penalised = W if self.intercept == "free" else mean
-        cost: float = 0.5 * self.lam * float((penalised**2).sum()) + paid
+        cost: float = 0.5 * self.lam * float((penalised**2).sum()) + loss
         return cost
 
     # --- prediction ------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight
 
-from margrave.estimators._base import KernelMachine, relative_gap
+from margrave.estimators._base import KernelEstimator, relative_gap
 from margrave.estimators._input import Floats, Rows, take
 from margrave.estimators._remote import bring_vector, lazily, on_every_rank
 from margrave.estimators._transaction import transaction
@@ -51,11 +51,11 @@ class Task:
     C: list[Floats]  # penalties C_i for the rows of each problem
 
 
-class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
+class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
     """Base class of the classifiers; a subclass defines the loss and the penalties C_i."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **KernelMachine._parameter_constraints,
+        **KernelEstimator._parameter_constraints,
         "intercept": [StrOptions({"free", "regularized"}), None],
         "class_weight": [StrOptions({"balanced"}), dict, None],
     }
@@ -70,7 +70,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
         """Loss of the binary problems."""
         raise NotImplementedError
 
-    def _prices(self, weight: Floats) -> Floats:
+    def _penalties(self, weight: Floats) -> Floats:
         """Penalties C_i of rows with these weights."""
         raise NotImplementedError
 
@@ -151,7 +151,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
             positive = [labels == c for c in (range(k) if scheme == "ovr" else [1])]
             blocks, members = [None] * len(positive), [everything] * len(positive)
         signs = [np.where(mask, 1.0, -1.0) for mask in positive]
-        C = [self._prices(counts[at]) for at in members]
+        C = [self._penalties(counts[at]) for at in members]
         if not all(np.isfinite(part).all() and (part > 0).all() for part in C):
             raise ValueError("C times the weights is outside the range of double precision")
         return Task(scheme, classes, factor, rows, labels, starts, blocks, members, signs, C)

@@ -18,7 +18,7 @@ from scipy import sparse
 from sklearn.utils.validation import _check_sample_weight
 
 from margrave.blocks.hull import level
-from margrave.estimators._base import KernelMachine
+from margrave.estimators._base import KernelEstimator
 from margrave.estimators._classifier import KernelClassifier, Task
 from margrave.estimators._input import Floats, take
 from margrave.losses import Loss
@@ -46,7 +46,7 @@ class HullClassifier(KernelClassifier):
     """Base class of the hull classifiers; a subclass defines the caps of the rows' weights."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **KernelMachine._parameter_constraints
+        **KernelEstimator._parameter_constraints
     }
     multi_class = "ovo"
     intercept = "free"
@@ -94,11 +94,11 @@ class HullClassifier(KernelClassifier):
         self._store_caps(task)
         problems = self._distances(task, data)
         return [
-            self._judged(problem, plane, rho)
+            self._certified_plane(problem, plane, rho)
             for problem, (plane, rho) in zip(problems, found, strict=True)
         ]
 
-    def _judged(self, problem: Problem, plane: Solution, rho: float) -> Solution:
+    def _certified_plane(self, problem: Problem, plane: Solution, rho: float) -> Solution:
         """The plane with its certificate, unless the fit was stopped before."""
         if plane.certificate == "estimate" and plane.weights is None:
             return plane

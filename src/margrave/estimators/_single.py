@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import _check_sample_weight
 
-from margrave.estimators._base import KernelMachine, relative_gap
+from margrave.estimators._base import KernelEstimator, relative_gap
 from margrave.estimators._input import Floats, Rows, take
 from margrave.estimators._remote import bring_vector
 from margrave.problem import Data, Problem
@@ -19,7 +19,7 @@ from margrave.solvers import Solution
 logger = logging.getLogger("margrave")
 
 
-class SingleMachine(KernelMachine):
+class SingleEstimator(KernelEstimator):
     """Base class of the estimators with one problem, which a subclass defines."""
 
     def _problem(self, data: Data, y: Floats, weight: Floats) -> Problem:
@@ -32,7 +32,7 @@ class SingleMachine(KernelMachine):
         problem = self._problem_on(X, y, weight, rows, kernel)
         starts = self._last_dual(problem, rows, X.shape[0]) if self.warm_start else None
 
-        def pack(model: SingleMachine, found: Sequence[Solution]) -> Sequence[Solution]:
+        def pack(model: SingleEstimator, found: Sequence[Solution]) -> Sequence[Solution]:
             model._kernel = kernel
             return [model._pack(X, rows, problem, found[0])]
 

@@ -12,7 +12,7 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 
-from margrave.estimators._bayesian import BayesianMachine
+from margrave.estimators._bayesian import BayesianEstimator
 from margrave.estimators._docs import documented
 from margrave.estimators._input import Floats
 from margrave.estimators._remote import lazily, on_every_rank
@@ -24,7 +24,7 @@ from margrave.rows import RowBlocks
 
 
 @documented
-class BayesianSVC(ClassifierMixin, BayesianMachine):  # type: ignore[misc]
+class BayesianSVC(ClassifierMixin, BayesianEstimator):  # type: ignore[misc]
     r"""Support vector classification with the posterior of its weights.
 
     With labels y = +-1, s_i = sample_weight and the scores f of a weight vector w, the density
@@ -112,7 +112,7 @@ class BayesianSVC(ClassifierMixin, BayesianMachine):  # type: ignore[misc]
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **BayesianMachine._parameter_constraints,
+        **BayesianEstimator._parameter_constraints,
         "multi_class": [StrOptions({"crammer_singer", "ovr"})],
     }
 
@@ -307,7 +307,7 @@ class BayesianSVC(ClassifierMixin, BayesianMachine):  # type: ignore[misc]
 
 
 @documented
-class BayesianSVR(RegressorMixin, BayesianMachine):  # type: ignore[misc]
+class BayesianSVR(RegressorMixin, BayesianEstimator):  # type: ignore[misc]
     r"""Support vector regression with the posterior of its weights.
 
     With s_i = sample_weight and the scores f of a weight vector w, the density
@@ -356,7 +356,7 @@ class BayesianSVR(RegressorMixin, BayesianMachine):  # type: ignore[misc]
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **BayesianMachine._parameter_constraints,
+        **BayesianEstimator._parameter_constraints,
         "epsilon": [Interval(Real, 0.0, None, closed="left")],
     }
 

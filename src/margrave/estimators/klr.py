@@ -176,5 +176,5 @@ class KernelLogisticRegression(KernelClassifier):
     def _loss(self) -> Loss:
         return Loss("logistic")
 
-    def _prices(self, weight: Floats) -> Floats:
+    def _penalties(self, weight: Floats) -> Floats:
         return self.C * weight

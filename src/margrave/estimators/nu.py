@@ -139,7 +139,7 @@ class NuSVC(HullClassifier):
         self.warm_start = warm_start
         self.callbacks = callbacks
 
-    def _prices(self, weight: Floats) -> Floats:
+    def _penalties(self, weight: Floats) -> Floats:
         caps: Floats = 2.0 * weight / (self.nu * weight.sum())
         return caps
 
@@ -258,5 +258,5 @@ class HardMarginSVC(HullClassifier):
         self.warm_start = warm_start
         self.callbacks = callbacks
 
-    def _prices(self, weight: Floats) -> Floats:
+    def _penalties(self, weight: Floats) -> Floats:
         return np.full(len(weight), _NO_CAP)

@@ -18,7 +18,7 @@ from margrave.estimators._docs import documented
 from margrave.estimators._hull import centred, combination_of, refuse_solver
 from margrave.estimators._input import Floats, Rows, refuses, take
 from margrave.estimators._remote import lazily, on_every_rank
-from margrave.estimators._single import SingleMachine
+from margrave.estimators._single import SingleEstimator
 from margrave.estimators._transaction import transaction
 from margrave.losses import Loss
 from margrave.problem import Data, Problem
@@ -34,7 +34,7 @@ _CANCELLED = 1.01
 
 
 @documented
-class NuSVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
+class NuSVR(RegressorMixin, SingleEstimator):  # type: ignore[misc]
     r"""Nu support vector regression with a certificate.
 
     With the weights s_i the problem is
@@ -78,7 +78,7 @@ class NuSVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **SingleMachine._parameter_constraints,
+        **SingleEstimator._parameter_constraints,
         "nu": [Interval(Real, 0.0, 1.0, closed="right")],
         "C": [Interval(Real, 0.0, None, closed="neither")],
     }
@@ -199,18 +199,18 @@ class NuSVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
         b = float(self.intercept_[0])
         model = Solution(self._beta()[rows], b, f, *unknown, weights=weights)
         data = Data(take(X, rows, self._kernel.is_precomputed), self._kernel, whole_of(rows))
-        found = self._judged(data, y[rows], self.C * weight[rows], model, 0.0)
+        found = self._certificate_of(data, y[rows], self.C * weight[rows], model, 0.0)
         scale = max(abs(found.objective), abs(found.dual))
         definite = weights is not None or data.is_definite(model.beta, f, scale)
         return found.gap if definite else float("inf")
 
-    def _judged(
-        self, data: Data, y: Floats, price: Floats, model: Solution, tol: float
+    def _certificate_of(
+        self, data: Data, y: Floats, penalty: Floats, model: Solution, tol: float
     ) -> Certificate:
         """Certificate of a model with the tube `epsilon_`."""
         loss = Loss("epsilon_insensitive", epsilon=self.epsilon_)
-        tube = Problem(data, None, y, price, loss, "free")
-        share = self.nu * float(price.sum())
+        tube = Problem(data, None, y, penalty, loss, "free")
+        share = self.nu * float(penalty.sum())
         return certify_tube(tube, model, share, thread_count(self.n_jobs), tol)
 
     def _problem(self, data: Data, y: Floats, weight: Floats) -> Problem:
@@ -219,15 +219,15 @@ class NuSVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
             raise ValueError(
                 "NuSVR needs all rows in one array; SVR takes rows in blocks and Dask collections"
             )
-        n, price = len(y), self.C * weight
+        n, penalty = len(y), self.C * weight
         return Problem(
             centred(data),
             (0, 0),
             np.repeat([1.0, -1.0], n),
-            np.tile(price, 2),
+            np.tile(penalty, 2),
             Loss("hull"),
             "free",
-            total=0.5 * self.nu * float(price.sum()),
+            total=0.5 * self.nu * float(penalty.sum()),
             shift=-np.tile(y, 2),
         )
 
@@ -275,7 +275,7 @@ class NuSVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
         if not folded.definite or (folded.certificate == "estimate" and weights is None):
             return folded
         data = Data(take(X, rows, self._kernel.is_precomputed), self._kernel, whole_of(rows))
-        found = self._judged(data, tube.y, tube.C, folded, self.tol)
+        found = self._certificate_of(data, tube.y, tube.C, folded, self.tol)
         return with_certificate(folded, found, self.tol)
 
     def _beta_on(self, rows: Rows) -> Floats:

@@ -180,6 +180,6 @@ class ODMClassifier(KernelClassifier):
     def _loss(self) -> Loss:
         return Loss("margin_distribution", theta=float(self.theta), upsilon=float(self.upsilon))
 
-    def _prices(self, weight: Floats) -> Floats:
-        prices: Floats = weight * (self.lam / ((1.0 - self.theta) ** 2 * weight.sum()))
-        return prices
+    def _penalties(self, weight: Floats) -> Floats:
+        penalties: Floats = weight * (self.lam / ((1.0 - self.theta) ** 2 * weight.sum()))
+        return penalties

@@ -13,7 +13,7 @@ from sklearn.utils._param_validation import Interval
 from margrave.estimators._docs import documented
 from margrave.estimators._input import Floats, refuses
 from margrave.estimators._remote import lazily, on_every_rank
-from margrave.estimators._single import SingleMachine
+from margrave.estimators._single import SingleEstimator
 from margrave.estimators._transaction import transaction
 from margrave.losses import Loss
 from margrave.problem import Data, Problem
@@ -21,7 +21,7 @@ from margrave.progress import Callback
 
 
 @documented
-class OneClassSVM(OutlierMixin, SingleMachine):  # type: ignore[misc]
+class OneClassSVM(OutlierMixin, SingleEstimator):  # type: ignore[misc]
     r"""One-class support vector machine with a certificate.
 
     With the weights s_i the problem is
@@ -62,7 +62,7 @@ class OneClassSVM(OutlierMixin, SingleMachine):  # type: ignore[misc]
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **SingleMachine._parameter_constraints,
+        **SingleEstimator._parameter_constraints,
         "nu": [Interval(Real, 0.0, 1.0, closed="right")],
     }
 

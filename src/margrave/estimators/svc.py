@@ -155,5 +155,5 @@ class SVC(KernelClassifier):
     def _loss(self) -> Loss:
         return Loss(self.loss)
 
-    def _prices(self, weight: Floats) -> Floats:
+    def _penalties(self, weight: Floats) -> Floats:
         return self.C * weight

@@ -13,7 +13,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from margrave.estimators._docs import documented
 from margrave.estimators._input import Floats, refuses
 from margrave.estimators._remote import lazily, on_every_rank
-from margrave.estimators._single import SingleMachine
+from margrave.estimators._single import SingleEstimator
 from margrave.estimators._transaction import transaction
 from margrave.losses import Loss
 from margrave.problem import Data, Problem
@@ -21,7 +21,7 @@ from margrave.progress import Callback
 
 
 @documented
-class SVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
+class SVR(RegressorMixin, SingleEstimator):  # type: ignore[misc]
     r"""Support vector regression with a certificate.
 
     With weights C_i = C * sample_weight the problem is
@@ -69,7 +69,7 @@ class SVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **SingleMachine._parameter_constraints,
+        **SingleEstimator._parameter_constraints,
         "C": [Interval(Real, 0.0, None, closed="neither")],
         "epsilon": [Interval(Real, 0.0, None, closed="left")],
         "loss": [StrOptions({"epsilon_insensitive", "squared_epsilon_insensitive", "huber"})],

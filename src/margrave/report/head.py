@@ -23,11 +23,11 @@ def subtitle(rows: Scored) -> str:
 
 def verdict(rows: Scored) -> Markup:
     """One sentence on how far the fit can be trusted."""
-    kind, text = _judged(rows)
+    kind, text = _verdict(rows)
     return tag("p", text, class_=f"verdict {kind}")
 
 
-def _judged(rows: Scored) -> tuple[str, str]:
+def _verdict(rows: Scored) -> tuple[str, str]:
     machine, gap = rows.machine, max(0.0, rows.machine.gap_)
     if hasattr(machine, "posterior_"):
         if machine.converged_:

@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.model_selection._validation import _score
 from sklearn.utils.validation import _check_method_params
 
-from margrave.estimators._base import KernelMachine
+from margrave.estimators._base import KernelEstimator
 from margrave.progress import Progress
 from margrave.solvers import WorkingSet
 from margrave.tuning.folds import Rows, Store
@@ -87,7 +87,7 @@ def fit_and_score(
 
 
 def _lend(
-    machine: KernelMachine, sample: Sample, terms: Terms, start: Start | None, coarse: float
+    machine: KernelEstimator, sample: Sample, terms: Terms, start: Start | None, coarse: float
 ) -> Loan:
     """Give an estimator its threads and memory, kernel values, and a start."""
     own = machine.get_params(deep=False)

@@ -16,7 +16,7 @@ from typing import Any
 from sklearn.base import BaseEstimator, clone
 from sklearn.pipeline import Pipeline
 
-from margrave.estimators._base import KernelMachine
+from margrave.estimators._base import KernelEstimator
 
 # what kernel values depend on, with the constant that a regularised intercept adds
 _KERNEL = ("kernel", "gamma", "degree", "coef0", "intercept")
@@ -40,10 +40,10 @@ class Setting:
     gamma: float = 0.0  # zero if it is not a number
 
 
-def machine_of(estimator: Any) -> KernelMachine | None:
+def machine_of(estimator: Any) -> KernelEstimator | None:
     """Return the estimator of this package that an estimator is, or that a pipeline ends with."""
     last = estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
-    return last if isinstance(last, KernelMachine) else None
+    return last if isinstance(last, KernelEstimator) else None
 
 
 def settings_of(estimator: Any, grid: Sequence[dict[str, Any]]) -> list[Setting]:
