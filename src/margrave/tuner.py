@@ -34,7 +34,7 @@ from margrave.resources import parse_bytes, thread_count
 from margrave.rows import RowBlocks
 from margrave.tuning import race
 from margrave.tuning.folds import Store, lay_out
-from margrave.tuning.plan import Setting, machine_of, settings_of
+from margrave.tuning.plan import Setting, final_estimator, settings_of
 from margrave.tuning.samples import Task
 from margrave.tuning.search import Search, Worker
 from margrave.tuning.table import LiveTable
@@ -263,14 +263,14 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
 
     def _crew(self, task: Task, settings: list[Setting], table: LiveTable) -> Search:
         """Create the workers, and divide threads and memory between them."""
-        machine, n_rows = machine_of(self.estimator), _num_samples(task.X)
+        final, n_rows = final_estimator(self.estimator), _num_samples(task.X)
         kernels = len({setting.kernel for setting in settings})
         threads = thread_count(self.n_jobs)
-        remote = getattr(machine, "engine", None) is not None
+        remote = getattr(final, "engine", None) is not None
         n_workers = 1 if remote else min(threads, kernels * self.n_splits_)
         each, share, most, largest = max(1, threads // n_workers), None, 1, 0
-        if machine is not None:
-            limit = getattr(machine, "memory_limit", None)
+        if final is not None:
+            limit = getattr(final, "memory_limit", None)
             share = max(1, parse_bytes(limit) // n_workers)
             matrix = 4 * n_rows**2 + _VECTORS
             if n_rows < _MANY_ROWS and matrix <= share and each == 1:
@@ -344,7 +344,7 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
             else:
                 best.fit(task.X, task.y, **task.fit_params)
         except KeyboardInterrupt:
-            if hasattr(machine_of(best), "gap_"):  # the model so far
+            if hasattr(final_estimator(best), "gap_"):  # the model so far
                 self._store_best(best, time.perf_counter() - begin)
             raise
         self._store_best(best, time.perf_counter() - begin)
@@ -352,9 +352,9 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
     def _store_best(self, best: Any, seconds: float) -> None:
         """Store the final model in one step, so that an interrupt cannot leave half of it."""
         found = {"best_estimator_": best, "refit_time_": seconds}
-        machine = machine_of(best)
-        if machine is not None:
-            machine.tuning_ = self._tuning()
+        final = final_estimator(best)
+        if final is not None:
+            final.tuning_ = self._tuning()
         if hasattr(best, "feature_names_in_"):
             found["feature_names_in_"] = best.feature_names_in_
         self.__dict__.update(found)

@@ -17,8 +17,8 @@ from margrave.estimators._base import KernelEstimator
 from margrave.progress import Progress
 from margrave.solvers import WorkingSet
 from margrave.tuning.folds import Rows, Store
-from margrave.tuning.loans import Loan
-from margrave.tuning.plan import Setting, machine_of
+from margrave.tuning.loans import FitContext
+from margrave.tuning.plan import Setting, final_estimator
 from margrave.tuning.samples import Sample, Task, model_of, take_sample
 from margrave.tuning.starts import Start
 
@@ -60,17 +60,17 @@ def fit_and_score(
         if sample is None or sample.split != split or sample.group != setting.kernel:
             sample = take_sample(task, split, setting)
         model = model_of(task, setting)
-        machine, loan = machine_of(model), None
-        if machine is not None:
-            loan = _lend(machine, sample, terms, start, coarse)
-            result["rough"] = loan.rough
-        if sample.before is not None and machine is not None:
-            _fit(machine, sample.machine_train, sample.y_train, {})
+        final, context = final_estimator(model), None
+        if final is not None:
+            context = _attach_context(final, sample, terms, start, coarse)
+            result["rough"] = context.rough
+        if sample.before is not None and final is not None:
+            _fit(final, sample.final_train, sample.y_train, {})
             model.steps[:-1] = sample.before.steps
         else:
             _fit(model, sample.X_train, sample.y_train, sample.fit_params)
-        found = None if loan is None else loan.found
-        result["gap"] = getattr(machine, "gap_", np.nan)
+        found = None if context is None else context.found
+        result["gap"] = getattr(final, "gap_", np.nan)
     except Exception:
         if task.error_score == "raise":
             raise
@@ -86,19 +86,19 @@ def fit_and_score(
     return result, sample, found
 
 
-def _lend(
-    machine: KernelEstimator, sample: Sample, terms: Terms, start: Start | None, coarse: float
-) -> Loan:
+def _attach_context(
+    final: KernelEstimator, sample: Sample, terms: Terms, start: Start | None, coarse: float
+) -> FitContext:
     """Give an estimator its threads and memory, kernel values, and a start."""
-    own = machine.get_params(deep=False)
+    own = final.get_params(deep=False)
     tol = max(own.get("tol", 0.0), coarse)
     given = {"tol": tol, "n_jobs": terms.threads, "memory_limit": terms.memory}
-    machine.set_params(**{name: value for name, value in given.items() if name in own})
+    final.set_params(**{name: value for name, value in given.items() if name in own})
     solver = own.get("solver")
     store = terms.store if isinstance(solver, WorkingSet) or solver in _LENT else None
-    loan = Loan(sample, store, start, terms.running, rough=tol > own.get("tol", tol))
-    machine._lender = loan
-    return loan
+    context = FitContext(sample, store, start, terms.running, rough=tol > own.get("tol", tol))
+    final._lender = context
+    return context
 
 
 def _fit(model: Any, X: Any, y: Any, params: dict[str, Any]) -> None:

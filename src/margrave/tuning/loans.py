@@ -17,7 +17,7 @@ from margrave.tuning.samples import Sample
 from margrave.tuning.starts import Start
 
 
-class Loan:
+class FitContext:
     """The shared resources of one fit (see `margrave.estimators._lender`).
 
     Parameters
@@ -75,7 +75,7 @@ class Loan:
         ((_, offset, _), kernel_rows) = next(iter(self.data.made.items()))
         if kernel_rows.cached_bytes < self.data.n_rows**2:  # less than a quarter is cached
             return None
-        if not same_rows(X, self.sample.machine_test):
+        if not same_rows(X, self.sample.final_test):
             return None
         queries = self.layout.trained(self.split)[support]
         columns = [

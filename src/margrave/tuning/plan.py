@@ -40,7 +40,7 @@ class Setting:
     gamma: float = 0.0  # zero if it is not a number
 
 
-def machine_of(estimator: Any) -> KernelEstimator | None:
+def final_estimator(estimator: Any) -> KernelEstimator | None:
     """Return the estimator of this package that an estimator is, or that a pipeline ends with."""
     last = estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
     return last if isinstance(last, KernelEstimator) else None
@@ -53,10 +53,10 @@ def settings_of(estimator: Any, grid: Sequence[dict[str, Any]]) -> list[Setting]
 
 def _setting(number: int, params: dict[str, Any], estimator: Any) -> Setting:
     model = clone(estimator).set_params(**clone(params, safe=False))
-    machine = machine_of(model)
-    if machine is None:
+    final = final_estimator(model)
+    if final is None:
         return Setting(number, params, number, number)
-    own = machine.get_params(deep=True)
+    own = final.get_params(deep=True)
     before = {}  # parameters of the preceding steps
     if isinstance(model, Pipeline):
         last = model.steps[-1][0]

@@ -12,7 +12,7 @@ from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.validation import _check_method_params
 
 from margrave.tuning.folds import Layout, Rows, Split
-from margrave.tuning.plan import Setting, machine_of
+from margrave.tuning.plan import Setting, final_estimator
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Sample:
     y_test: Any
     fit_params: dict[str, Any]
     before: Pipeline | None  # fitted steps before the kernel estimator
-    machine_train: Any  # the rows, transformed by these steps
-    machine_test: Any
+    final_train: Any  # the rows, transformed by these steps
+    final_test: Any
 
 
 def take_sample(task: Task, split: int, setting: Setting) -> Sample:
@@ -60,16 +60,16 @@ def take_sample(task: Task, split: int, setting: Setting) -> Sample:
     X_train, y_train = _safe_split(model, task.X, task.y, train)
     X_test, y_test = _safe_split(model, task.X, task.y, test, train)
     fit_params = _check_method_params(task.X, params=task.fit_params, indices=train)
-    before, machine_train, machine_test = None, X_train, X_test
+    before, final_train, final_test = None, X_train, X_test
     if isinstance(model, Pipeline):
         layout = None  # the steps transform the rows differently in every fold
-        if machine_of(model) is not None and len(model.steps) > 1 and not fit_params:
+        if final_estimator(model) is not None and len(model.steps) > 1 and not fit_params:
             before = Pipeline(model.steps[:-1])
-            machine_train = before.fit_transform(X_train, y_train)
-            machine_test = before.transform(X_test)
+            final_train = before.fit_transform(X_train, y_train)
+            final_test = before.transform(X_test)
     return Sample(
         *(split, setting.kernel, train, test, layout, X_train, y_train, X_test, y_test),
-        *(fit_params, before, machine_train, machine_test),
+        *(fit_params, before, final_train, final_test),
     )
 
 

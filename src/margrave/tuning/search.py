@@ -27,7 +27,7 @@ _LOOK = 0.1  # seconds between two checks of the workers
 
 
 @dataclass(frozen=True)
-class Stretch:
+class Job:
     """Settings of one kernel on one split, line by line in ascending order."""
 
     kernel: Hashable
@@ -79,7 +79,7 @@ class Search:
         self.results: dict[tuple[int, int], Result] = {}
         self.starts: dict[tuple[int, int], Start] = {}
         self.stopped: str | None = None
-        self.left: list[Stretch] = []
+        self.left: list[Job] = []
         self.lock = threading.Lock()
 
     def run(self, settings: Iterable[Setting], splits: Iterable[int], coarse: float) -> None:
@@ -94,7 +94,7 @@ class Search:
         )
         alive = {setting.number for setting in settings}
         self.starts = {key: start for key, start in self.starts.items() if key[0] in alive}
-        self.left = stretches(settings, splits, self._seconds)
+        self.left = jobs_of(settings, splits, self._seconds)
         config = sklearn.get_config()  # thread-local
         futures: list[Future[None]] = []
         with ThreadPoolExecutor(len(self.workers)) as pool:
@@ -119,8 +119,8 @@ class Search:
     def _serve(self, worker: Worker, coarse: float, config: dict[str, Any]) -> None:
         with sklearn.config_context(**config):
             try:
-                while (stretch := self._next(worker)) is not None:
-                    self._go(worker, stretch, coarse)
+                while (job := self._next(worker)) is not None:
+                    self._go(worker, job, coarse)
             except KeyboardInterrupt:  # a fit that was stopped
                 if not self.stopped:
                     self._stop("interrupted")
@@ -128,7 +128,7 @@ class Search:
                 self._stop("failed")
                 raise
 
-    def _next(self, worker: Worker) -> Stretch | None:
+    def _next(self, worker: Worker) -> Job | None:
         """Take a job with a kernel this worker has used, else one that no other has used."""
         with self.lock:
             if self.stopped or not self.left:
@@ -136,25 +136,25 @@ class Search:
             others = set().union(*(w.kernels for w in self.workers if w is not worker))
             known = [s for s in self.left if s.kernel in worker.kernels]
             free = [s for s in self.left if s.kernel not in others]
-            stretch = (known or free or self.left)[0]
-            self.left.remove(stretch)
-            worker.kernels.add(stretch.kernel)
-            return stretch
+            job = (known or free or self.left)[0]
+            self.left.remove(job)
+            worker.kernels.add(job.kernel)
+            return job
 
-    def _go(self, worker: Worker, stretch: Stretch, coarse: float) -> None:
+    def _go(self, worker: Worker, job: Job, coarse: float) -> None:
         sample: Sample | None = None
         before: tuple[Hashable, Start | None] = (None, None)
         terms = Terms(worker.store, self.threads, self.memory, self._running(worker))
-        for setting in stretch.settings:
+        for setting in job.settings:
             if self.stopped:
                 return
-            key = (setting.number, stretch.split)
+            key = (setting.number, job.split)
             if key in self.results and not self.results[key]["rough"]:
                 before = (setting.line, self.starts.get(key))
                 continue
             start = self.starts.get(key) or (before[1] if before[0] == setting.line else None)
             result, sample, found = fit_and_score(
-                self.task, setting, stretch.split, sample, terms, start, coarse
+                self.task, setting, job.split, sample, terms, start, coarse
             )
             before = (setting.line, found)
             with self.lock:
@@ -187,9 +187,9 @@ class Search:
                 worker.progress.interrupt()
 
 
-def stretches(
+def jobs_of(
     settings: Iterable[Setting], splits: Iterable[int], seconds: Callable[[Setting], float]
-) -> list[Stretch]:
+) -> list[Job]:
     """Group settings by kernel into one job per kernel and split, the longest first.
 
     Without known times, a large gamma counts as long because it leads to more support vectors.
@@ -197,4 +197,4 @@ def stretches(
     ordered = sorted(settings, key=lambda s: (repr(s.kernel), repr(s.line), s.place))
     groups = [list(own) for _, own in groupby(ordered, key=lambda s: s.kernel)]
     groups.sort(key=lambda own: (-sum(map(seconds, own)), -own[0].gamma, -len(own)))
-    return [Stretch(own[0].kernel, split, own) for own in groups for split in splits]
+    return [Job(own[0].kernel, split, own) for own in groups for split in splits]
