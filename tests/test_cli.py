@@ -101,7 +101,7 @@ def test_sparse_rows_stay_sparse(run, tmp_path):
     for scale in ("none", "minmax", "standard"):
         good(run("train", "data.txt", "-o", "model", "--scale", scale, "-q"))
         model = margrave.load("model")
-        assert sparse.issparse(cli.machines.machine_of(model).support_vectors_)
+        assert sparse.issparse(cli.machines.final_estimator(model).support_vectors_)
         good(run("predict", "model", "data.txt", "-o", "out"))
 
 

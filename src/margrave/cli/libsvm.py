@@ -80,33 +80,33 @@ def _train(arguments: Sequence[str]) -> int:
         raise ValueError(_TRAIN)
     if "b" in options and _number(options, "b", int):
         raise ValueError(machines.NO_PROBABILITIES)
-    machine = _machine(options)
+    estimator = _estimator(options)
     data = files[0]
     model_file = files[1] if len(files) == 2 else f"{name_of(data)}.model"
     folds = _number(options, "v", int) if "v" in options else None
     if folds is None:
         machines.check_output(model_file)
-    X, y = _rows(data, machine)
-    if weights and hasattr(machine, "class_weight"):
+    X, y = _rows(data, estimator)
+    if weights and hasattr(estimator, "class_weight"):
         known = {text_of(np.array([label])).decode().strip() for label in np.unique(y)}
         for label in weights.keys() - known:
             say(f"WARNING: class label {label} specified in weight is not found")
         pairs = [f"{label}={value}" for label, value in weights.items() if label in known]
-        machine.set_params(class_weight=machines.class_weights(pairs, y))
+        estimator.set_params(class_weight=machines.class_weights(pairs, y))
     if folds is not None:
-        predicted = machines.cross_validate(machine, None, X, y, folds)
-        _report("Cross Validation ", machine, y, predicted)
+        predicted = machines.cross_validate(estimator, None, X, y, folds)
+        _report("Cross Validation ", estimator, y, predicted)
         return 0
-    done = machines.train(machine, None, X, y)
-    save_libsvm_model(machine, model_file)
+    done = machines.train(estimator, None, X, y)
+    save_libsvm_model(estimator, model_file)
     if "q" not in options:
-        show(f"optimization finished, #iter = {machine.n_iter_}")
-        show(f"obj = {-machine.objective_:.6f}, duality gap = {machine.gap_:.2g}")
-        show(f"Total nSV = {len(machine.support_)}")
+        show(f"optimization finished, #iter = {estimator.n_iter_}")
+        show(f"obj = {-estimator.objective_:.6f}, duality gap = {estimator.gap_:.2g}")
+        show(f"Total nSV = {len(estimator.support_)}")
     return INTERRUPTED if done.interrupted else 0
 
 
-def _machine(options: dict[str, str]) -> Any:
+def _estimator(options: dict[str, str]) -> Any:
     """Create the estimator with LIBSVM's defaults, without parameters that it does not have."""
     given: dict[str, Any] = {"gamma": "auto", "verbose": 0 if "q" in options else 1}
     for letter, name in _NUMBERS.items():
@@ -125,9 +125,9 @@ def _machine(options: dict[str, str]) -> Any:
     return machines.make(options.get("s", "0"), given, strict=False)
 
 
-def _rows(data: str, machine: Any) -> tuple[Any, Any]:
+def _rows(data: str, estimator: Any) -> tuple[Any, Any]:
     table = read_table(data)
-    if machine.kernel == "precomputed":
+    if estimator.kernel == "precomputed":
         return kernel_values(data, table), table.y
     return table.X, table.y
 
@@ -145,14 +145,14 @@ def _predict(arguments: Sequence[str]) -> int:
     with replacing(output) as file:
         file.write(text_of(predicted))
     if "q" not in options:
-        _report("", machines.machine_of(model), table.y, predicted)
+        _report("", machines.final_estimator(model), table.y, predicted)
     return 0
 
 
-def _report(title: str, machine: Any, y: Any, predicted: Any) -> None:
+def _report(title: str, estimator: Any, y: Any, predicted: Any) -> None:
     """Print accuracy or errors in LIBSVM's format."""
     own = " (classification)" if not title else ""
-    if hasattr(machine, "offset_") or hasattr(machine, "decision_function"):
+    if hasattr(estimator, "offset_") or hasattr(estimator, "decision_function"):
         right, n = int(np.sum(predicted == y)), len(y)
         counts = "" if title else f" ({right}/{n})"
         show(f"{title}Accuracy = {100 * right / n:g}%{counts}{own}")

@@ -29,13 +29,13 @@ NO_PROBABILITIES = (
 )
 
 
-def make(estimator: str, given: dict[str, Any], strict: bool = True) -> Any:
+def make(kind: str, given: dict[str, Any], strict: bool = True) -> Any:
     """Create an estimator by LIBSVM's number or by name; parameters that are None were not given.
 
     A parameter that the estimator does not have is an error, or ignored if not `strict`.
     """
     listed = estimators()
-    name = TYPES[int(estimator)] if estimator in {"0", "1", "2", "3", "4"} else estimator
+    name = TYPES[int(kind)] if kind in {"0", "1", "2", "3", "4"} else kind
     names = {key.lower(): key for key in listed}
     if name.lower() not in names:
         raise ValueError(f"unknown estimator {name!r}; available are {', '.join(listed)}")
@@ -115,40 +115,40 @@ class Trained:
     """A trained estimator, alone and in a pipeline with its scaler."""
 
     model: Any
-    machine: Any
+    estimator: Any
     seconds: float
     interrupted: bool
 
 
-def train(machine: Any, scaler: Any, X: Any, y: Any) -> Trained:
+def train(estimator: Any, scaler: Any, X: Any, y: Any) -> Trained:
     """Fit an estimator to scaled rows; Ctrl-C keeps the model reached so far."""
     rows = X if scaler is None else scaler.fit_transform(X)
     begin, interrupted = time.perf_counter(), False
     try:
-        machine.fit(rows, y)
+        estimator.fit(rows, y)
     except KeyboardInterrupt:
-        if not hasattr(machine, "gap_"):
+        if not hasattr(estimator, "gap_"):
             raise
         interrupted = True
     seconds = time.perf_counter() - begin
-    machine.set_params(verbose=0, engine=None)  # progress bar and workers were for this fit only
-    return Trained(behind(scaler, machine), machine, seconds, interrupted)
+    estimator.set_params(verbose=0, engine=None)  # progress bar and workers were for this fit only
+    return Trained(behind(scaler, estimator), estimator, seconds, interrupted)
 
 
-def behind(scaler: Any, machine: Any) -> Any:
+def behind(scaler: Any, estimator: Any) -> Any:
     """A pipeline of scaler and estimator, or the estimator alone."""
-    return machine if scaler is None else Pipeline([("scale", scaler), ("model", machine)])
+    return estimator if scaler is None else Pipeline([("scale", scaler), ("model", estimator)])
 
 
-def cross_validate(machine: Any, scaler: Any, X: Any, y: Any, folds: int, seed: int = 0) -> Any:
+def cross_validate(estimator: Any, scaler: Any, X: Any, y: Any, folds: int, seed: int = 0) -> Any:
     """Cross-validated predictions of every row."""
     from sklearn.model_selection import KFold, StratifiedKFold, cross_val_predict
 
     if folds < 2:
         raise ValueError(f"cross-validation needs at least 2 folds, got {folds}")
-    kind = StratifiedKFold if is_classifier(machine) else KFold
+    kind = StratifiedKFold if is_classifier(estimator) else KFold
     splits = kind(folds, shuffle=True, random_state=seed)
-    quiet = clone(machine).set_params(verbose=0)
+    quiet = clone(estimator).set_params(verbose=0)
     return cross_val_predict(behind(scaler, quiet), X, y, cv=splits)
 
 
@@ -200,7 +200,7 @@ def read(path: str) -> tuple[Any, dict[str, Any], str]:
     return model, notes, "margrave"
 
 
-def machine_of(model: Any) -> Any:
+def final_estimator(model: Any) -> Any:
     """The estimator at the end of a pipeline, or the estimator itself."""
     return model.steps[-1][1] if isinstance(model, Pipeline) else model
 
@@ -208,11 +208,11 @@ def machine_of(model: Any) -> Any:
 # --- figures -------------------------------------------------------------------------------
 
 
-def figures(machine: Any, y: Any, predicted: Any) -> dict[str, float]:
+def figures(estimator: Any, y: Any, predicted: Any) -> dict[str, float]:
     """Metrics of predictions, by name."""
     from sklearn import metrics
 
-    if is_classifier(machine):
+    if is_classifier(estimator):
         return {
             "accuracy": float(metrics.accuracy_score(y, predicted)),
             "balanced accuracy": float(metrics.balanced_accuracy_score(y, predicted)),
@@ -220,7 +220,7 @@ def figures(machine: Any, y: Any, predicted: Any) -> dict[str, float]:
                 metrics.f1_score(y, predicted, average="macro", zero_division=0)
             ),
         }
-    if hasattr(machine, "offset_"):
+    if hasattr(estimator, "offset_"):
         share = float(np.mean(np.asarray(predicted) == np.asarray(y)))
         return {"accuracy": share, "inliers": float(np.mean(np.asarray(predicted) > 0))}
     return {
@@ -230,9 +230,9 @@ def figures(machine: Any, y: Any, predicted: Any) -> dict[str, float]:
     }
 
 
-def in_terms(machine: Any, y: Any) -> Any:
+def in_terms(estimator: Any, y: Any) -> Any:
     """Labels of a file, converted to the type of the model's classes."""
-    classes = getattr(machine, "classes_", None)
+    classes = getattr(estimator, "classes_", None)
     if classes is None or classes.dtype.kind not in "US" or y.dtype.kind in "US":
         return y
     return np.array([_text(label) for label in y.tolist()])

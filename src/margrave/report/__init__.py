@@ -92,7 +92,7 @@ def make_report(
     """
     rows = Scored(model, X, y, sample_weight, names)
     found = [section(rows) for section in SECTIONS]
-    name = type(rows.machine).__name__
+    name = type(rows.estimator).__name__
     today = datetime.date.today().isoformat()
     foot = f"Made by margrave {version('margrave')} on {today}. It loads nothing from the network."
     head = [verdict(rows), tiles(figures(rows))]

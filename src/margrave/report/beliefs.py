@@ -31,7 +31,7 @@ _NOT_CALIBRATED = (
 
 def calibration(rows: Scored) -> Section | Absent:
     """Compare predicted probabilities with observed frequencies."""
-    title, name = "Calibration", type(rows.machine).__name__
+    title, name = "Calibration", type(rows.estimator).__name__
     if rows.chances is None:
         how = "; wrap it in CalibratedClassifierCV, or use KernelLogisticRegression"
         reason = f"{name} has no predict_proba{how if rows.is_classifier else ''}."
@@ -62,20 +62,20 @@ def calibration(rows: Scored) -> Section | Absent:
     body: list[Any] = [
         beside(figure("Reliability diagram", picture), figure("Predicted probabilities", counts))
     ]
-    if hasattr(rows.machine, "posterior_"):
+    if hasattr(rows.estimator, "posterior_"):
         body.append(note(_NOT_CALIBRATED))
     return Section(title, lead, body)
 
 
 def posterior(rows: Scored) -> Section | Absent:
     """Standard deviations of the scores, and diagnostics of the chains."""
-    title, machine = "Posterior", rows.machine
-    if not hasattr(machine, "posterior_"):
-        name = type(machine).__name__
+    title, estimator = "Posterior", rows.estimator
+    if not hasattr(estimator, "posterior_"):
+        name = type(estimator).__name__
         return Absent(title, f"{name} has none; BayesianSVC and BayesianSVR sample from one.")
-    known = machine.diagnostics_
+    known = estimator.diagnostics_
     table = Table(["", "value", "good"], ["value", "good"])
-    table.add("samples of all chains", number(machine.n_draws_), "")
+    table.add("samples of all chains", number(estimator.n_draws_), "")
     table.add("largest split R-hat of a weight", number(known["max_r_hat"]), "at most 1.05")
     table.add("smallest effective sample size of weights", number(known["min_ess"]), "at least 100")
     table.add("split R-hat of the objective", number(known["r_hat_objective"]), "at most 1.05")
@@ -87,7 +87,7 @@ def posterior(rows: Scored) -> Section | Absent:
     y = Axis.over("standard deviation", rows.deviations, also=[0.0], pad=0.04)
     cloud = dots("Uncertainty of the scores", rows.means, rows.deviations, x, y)
     middle = rows.quantiles(rows.deviations, [0.5])[0]
-    mixed = "The chains have mixed" if machine.converged_ else "The chains have not mixed yet"
+    mixed = "The chains have mixed" if estimator.converged_ else "The chains have not mixed yet"
     lead = (
         "Scores vary between the samples of the posterior: the median of their standard deviations"
         f" is {number(middle, 3)}. {mixed} (R-hat compares the chains; the effective sample size is"
@@ -97,21 +97,21 @@ def posterior(rows: Scored) -> Section | Absent:
         unsure = rows.share(np.abs(rows.means) < 2.0 * rows.deviations)
         lead += f" {percent(unsure)} of the scores are within two standard deviations of zero."
     body = [beside(figure("Uncertainty of the scores", cloud), table.html())]
-    if machine._landmarks is None:
+    if estimator._landmarks is None:
         body.append(_weights(rows))
     return Section(title, lead, body)
 
 
 def _weights(rows: Scored) -> Markup:
     """The weights that are most significantly nonzero, with two standard deviations."""
-    found = rows.machine.posterior_
+    found = rows.estimator.posterior_
     output = int(np.argmax(np.abs(found.mean).max(axis=1)))
-    d = len(rows.machine_names)
+    d = len(rows.estimator_names)
     mean = found.mean[output, :d]
     deviation = np.sqrt(np.maximum(np.diag(found.covariance[output])[:d], 0.0))
     order = np.argsort(-np.abs(mean) / np.maximum(deviation, 1e-300), kind="stable")[:_MOST_LISTED]
     whom = "" if len(found.mean) == 1 else f" for class {short(rows.classes[output], 30)}"
-    names = [rows.machine_names[i] for i in order]
+    names = [rows.estimator_names[i] for i in order]
     picture = bars(
         "Weights and their uncertainty", names, mean[order], "weight", 2.0 * deviation[order]
     )

@@ -82,11 +82,11 @@ def _feature_table(rows: Scored) -> list[Any]:
 
 def _class_table(rows: Scored) -> Markup:
     """Class frequencies, with class weights and support vectors of the fit."""
-    machine = rows.machine
+    estimator = rows.estimator
     counts = np.bincount(rows.truth, rows.weight, len(rows.classes))
     total = counts.sum()
-    vectors = getattr(machine, "n_support_", None)
-    factors = getattr(machine, "class_weight_", None)
+    vectors = getattr(estimator, "n_support_", None)
+    factors = getattr(estimator, "class_weight_", None)
     columns = ["class", "rows", "share", ""]
     if factors is not None and np.all(factors == 1.0):
         factors = None

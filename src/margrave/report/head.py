@@ -12,7 +12,7 @@ Figure = tuple[str, str, str]  # name, value, comment
 
 def subtitle(rows: Scored) -> str:
     """One line about the model and the data."""
-    kernel = rows.machine._kernel
+    kernel = rows.estimator._kernel
     words = ["custom kernel" if kernel.is_callable else f"{kernel.name} kernel"]
     if rows.is_classifier:
         words.append(plural(len(rows.classes), "class"))
@@ -28,46 +28,46 @@ def verdict(rows: Scored) -> Markup:
 
 
 def _verdict(rows: Scored) -> tuple[str, str]:
-    machine, gap = rows.machine, max(0.0, rows.machine.gap_)
-    if hasattr(machine, "posterior_"):
-        if machine.converged_:
+    estimator, gap = rows.estimator, max(0.0, rows.estimator.gap_)
+    if hasattr(estimator, "posterior_"):
+        if estimator.converged_:
             return "good", "The chains have mixed: the samples represent the posterior."
         return "bad", "The chains have not mixed yet: raise n_samples or burn_in."
-    if machine.certificate_ == "none" or np.isnan(machine.gap_):
+    if estimator.certificate_ == "none" or np.isnan(estimator.gap_):
         return "fair", "There is no certificate: the distance from the optimum is unknown."
     if np.isinf(gap):
         return "bad", "Nothing can be certified, because of rounding errors or the kernel."
-    if machine.certificate_ == "estimate":
+    if estimator.certificate_ == "estimate":
         return "bad", f"Stopped early: the gap is estimated to be {percent(gap)}."
-    if machine.certificate_ != "full":
-        made = "parts" if machine.certificate_ == "blocks" else "landmarks"
+    if estimator.certificate_ != "full":
+        made = "parts" if estimator.certificate_ == "blocks" else "landmarks"
         own = f"A model of {made}: the gap of its restricted problem is {percent(gap)}"
         return "fair", f"{own}; the gap of the whole problem is not known."
-    if machine.converged_:
+    if estimator.converged_:
         return "good", f"Certified: the objective is within {percent(gap)} of the optimum."
-    missed = f", more than tol ({percent(machine.tol)})" if gap > machine.tol else ""
+    missed = f", more than tol ({percent(estimator.tol)})" if gap > estimator.tol else ""
     return "bad", f"Not converged: the objective may be {percent(gap)} from the optimum{missed}."
 
 
 def figures(rows: Scored) -> list[Figure]:
     """Quality of the predictions, gap, and size of the model."""
-    machine = rows.machine
+    estimator = rows.estimator
     whose = "on the training rows" if rows.of_the_fit else "on these rows"
     found = _errors(rows, whose) if rows.is_regressor else _hits(rows, whose)
-    if hasattr(machine, "posterior_"):
-        r_hat = number(machine.diagnostics_["max_r_hat"])
+    if hasattr(estimator, "posterior_"):
+        r_hat = number(estimator.diagnostics_["max_r_hat"])
         found.append(("largest R-hat", r_hat, "good: at most 1.05"))
-        found.append(("samples", number(machine.n_draws_), "of all chains"))
+        found.append(("samples", number(estimator.n_draws_), "of all chains"))
     else:
-        kind = f"certificate: {machine.certificate_}"
-        found.append(("duality gap", number(machine.gap_, 3), kind))
-        count, share = len(machine.support_), ""
-        if machine.certificate_ != "none":
-            share = f"{percent(count / machine._n_rows)} of the training rows"
+        kind = f"certificate: {estimator.certificate_}"
+        found.append(("duality gap", number(estimator.gap_, 3), kind))
+        count, share = len(estimator.support_), ""
+        if estimator.certificate_ != "none":
+            share = f"{percent(count / estimator._n_rows)} of the training rows"
         found.append(("support vectors", number(count), share))
-    if machine.history_:
-        seconds = number(machine.history_[-1]["seconds"], 3)
-        found.append(("seconds to fit", seconds, short(f"solver: {machine.solver_}", 40)))
+    if estimator.history_:
+        seconds = number(estimator.history_[-1]["seconds"], 3)
+        found.append(("seconds to fit", seconds, short(f"solver: {estimator.solver_}", 40)))
     return found
 
 

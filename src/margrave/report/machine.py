@@ -49,19 +49,19 @@ _PROMISES = {
 
 def parameters(rows: Scored) -> Section:
     """Parameters that differ from their defaults, and the rest."""
-    machine = rows.machine
-    given = machine.get_params(deep=True)
+    estimator = rows.estimator
+    given = estimator.get_params(deep=True)
     table = Table(["parameter", "value", "default"])
     usual: list[Any] = []
     for name, value in given.items():
         owner, _, own = name.rpartition("__")
-        default = _defaults(given[owner] if owner else machine)[own].default
+        default = _defaults(given[owner] if owner else estimator)[own].default
         if repr(value) == repr(default):
             usual += [tag("code", short(f"{name}={_words(value)}")), " "]
         else:
             words = (name, _words(value), _words(default))
             table.add(*(tag("code", short(word)) for word in words), class_="changed")
-    count, kernel = len(table.rows), machine._kernel
+    count, kernel = len(table.rows), estimator._kernel
     lead = "All parameters are at their defaults."
     if count:
         lead = f"{plural(count, 'parameter')} differ{'s' if count == 1 else ''} from the default."
@@ -87,34 +87,34 @@ def _words(value: Any) -> str:
 
 def certificate(rows: Scored) -> Section:
     """Objective, lower bound and gap."""
-    machine = rows.machine
-    if hasattr(machine, "posterior_"):
+    estimator = rows.estimator
+    if hasattr(estimator, "posterior_"):
         lead = (
             "A posterior has no duality gap; its chains have diagnostics instead, which are below."
         )
         table = Table(["", "value"], ["value"])
-        table.add("objective J at the mean", number(machine.objective_, 6))
-        table.add("chains have mixed", "yes" if machine.converged_ else "no")
-        table.add("iterations of the chains", number(machine.n_iter_))
+        table.add("objective J at the mean", number(estimator.objective_, 6))
+        table.add("chains have mixed", "yes" if estimator.converged_ else "no")
+        table.add("iterations of the chains", number(estimator.n_iter_))
         return Section("Certificate", lead, [table.html()])
-    gaps, objectives = machine.gaps_, machine.objectives_
+    gaps, objectives = estimator.gaps_, estimator.objectives_
     table = Table(["", "value"], ["value"])
-    table.add("objective (primal value)", number(machine.objective_, 6))
-    bound = float(np.sum(objectives - machine._absolute_gaps))
+    table.add("objective (primal value)", number(estimator.objective_, 6))
+    bound = float(np.sum(objectives - estimator._absolute_gaps))
     table.add("lower bound (dual value)", number(bound, 6))
-    table.add("relative duality gap", number(machine.gap_))
-    table.add("requested gap (tol)", number(machine.tol))
-    table.add("kind of certificate", machine.certificate_)
-    table.add("converged", "yes" if machine.converged_ else "no")
-    table.add("solver", short(machine.solver_))
-    table.add("rounds", number(machine.n_iter_))
-    if machine.history_:
-        table.add("seconds", number(machine.history_[-1]["seconds"], 3))
+    table.add("relative duality gap", number(estimator.gap_))
+    table.add("requested gap (tol)", number(estimator.tol))
+    table.add("kind of certificate", estimator.certificate_)
+    table.add("converged", "yes" if estimator.converged_ else "no")
+    table.add("solver", short(estimator.solver_))
+    table.add("rounds", number(estimator.n_iter_))
+    if estimator.history_:
+        table.add("seconds", number(estimator.history_[-1]["seconds"], 3))
     body: list[Any] = [table.html()]
     if len(gaps) > 1:
         body = [beside(table.html(), _problems(rows, gaps, objectives))]
-    lead = _PROMISES.get(machine.certificate_, _PROMISES["none"])
-    if np.isinf(machine.gap_):
+    lead = _PROMISES.get(estimator.certificate_, _PROMISES["none"])
+    if np.isinf(estimator.gap_):
         lead = (
             "The kernel is not positive semidefinite on these rows, so that no optimum can be"
             " certified: use the model with care, or choose another kernel."
@@ -156,7 +156,7 @@ def runs_of(history: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 
 def convergence(rows: Scored) -> Section | Absent:
     """Objective and gap over time."""
-    title, history = "Convergence", rows.machine.history_
+    title, history = "Convergence", rows.estimator.history_
     if not history:
         return Absent(title, "the model has no history (models of other programs have none).")
     divided = [record for record in history if "parts" in record]
@@ -184,7 +184,7 @@ def convergence(rows: Scored) -> Section | Absent:
     gaps = [r["gap"] for r in history if np.isfinite(r["gap"]) and r["gap"] > 0]
     lead = f"{plural(len(history), 'round')} in {number(history[-1]['seconds'], 3)} seconds."
     if gaps:
-        pictures.insert(0, picture("relative duality gap", "gap", True, [rows.machine.tol]))
+        pictures.insert(0, picture("relative duality gap", "gap", True, [rows.estimator.tol]))
         lead += " The dashed line is the tolerance, below which the fit ends."
     if len(runs) > 1:
         most = f", of which the {_MOST_RUNS} longest are shown" if len(runs) > _MOST_RUNS else ""
@@ -194,13 +194,17 @@ def convergence(rows: Scored) -> Section | Absent:
 
 def weights(rows: Scored) -> Section | Absent:
     """The largest feature weights of a linear model."""
-    title, machine = "Feature weights", rows.machine
-    if machine._kernel.name != "linear" or getattr(machine, "_local", None) is not None:
+    title, estimator = "Feature weights", rows.estimator
+    if estimator._kernel.name != "linear" or getattr(estimator, "_local", None) is not None:
         return Absent(title, "only linear models that are not made of parts have feature weights.")
-    if hasattr(machine, "posterior_"):
+    if hasattr(estimator, "posterior_"):
         return Absent(title, "see the posterior, which has their standard deviations.")
-    found = machine.coef_.toarray() if sparse.issparse(machine.coef_) else np.asarray(machine.coef_)
-    names = rows.machine_names
+    found = (
+        estimator.coef_.toarray()
+        if sparse.issparse(estimator.coef_)
+        else np.asarray(estimator.coef_)
+    )
+    names = rows.estimator_names
     values = found[0] if len(found) == 1 else np.sqrt((found**2).sum(axis=0))
     order = np.argsort(-np.abs(values), kind="stable")[:_MOST_LISTED]
     what = "weight" if len(found) == 1 else f"norm over {len(found)} problems"
@@ -214,20 +218,20 @@ def weights(rows: Scored) -> Section | Absent:
 
 def support(rows: Scored) -> Section | Absent:
     """The support vectors with the largest coefficients."""
-    title, machine = "Most influential support vectors", rows.machine
-    if hasattr(machine, "posterior_"):
+    title, estimator = "Most influential support vectors", rows.estimator
+    if hasattr(estimator, "posterior_"):
         return Absent(title, "a posterior is over weights; there are no dual coefficients.")
-    if not len(machine.support_):
+    if not len(estimator.support_):
         return Absent(title, "the model consists of feature weights and stores no support vectors.")
     try:
-        vectors = None if rows.precomputed else machine.support_vectors_
+        vectors = None if rows.precomputed else estimator.support_vectors_
     except AttributeError as reason:
         return Absent(title, f"{reason}.")
-    size = np.abs(machine._dual).max(axis=0)
+    size = np.abs(estimator._dual).max(axis=0)
     what = "margin" if rows.is_classifier else "prediction" if rows.is_regressor else "score"
     lead = plural(len(size), "support vector")
-    if machine.certificate_ != "none":
-        lead += f" among {plural(machine._n_rows, 'training row')}"
+    if estimator.certificate_ != "none":
+        lead += f" among {plural(estimator._n_rows, 'training row')}"
     lead += "; these have the largest coefficients. Wrong labels and outliers are often among them."
     equal = int(np.sum(size >= size.max() * (1 - 1e-9)))
     if equal > 1:
@@ -239,10 +243,10 @@ def support(rows: Scored) -> Section | Absent:
 
 def _vectors(rows: Scored, vectors: Any, size: Any, what: str) -> Markup:
     """A table of the vectors with the largest coefficients."""
-    machine, dual = rows.machine, rows.machine._dual
+    estimator, dual = rows.estimator, rows.estimator._dual
     labels, scores, usual = None, None, Features()
     if rows.is_classifier:
-        labels = np.repeat(np.arange(len(rows.classes)), machine.n_support_)
+        labels = np.repeat(np.arange(len(rows.classes)), estimator.n_support_)
     first = np.argsort(-size, kind="stable")[:_CANDIDATES]
     if vectors is not None:
         scores = _scores(rows, vectors[first], None if labels is None else labels[first])
@@ -258,8 +262,8 @@ def _vectors(rows: Scored, vectors: Any, size: Any, what: str) -> Markup:
         label = [] if labels is None else [short(rows.classes[labels[v]], 30)]
         coefficient = float(dual[np.argmax(np.abs(dual[:, v])), v])
         told = "unknown" if scores is None else number(scores[place], 3)
-        leading = "" if vectors is None else _leading(rows.machine_names, usual, vectors[[v]])
-        table.add(number(machine.support_[v]), *label, number(coefficient), told, leading)
+        leading = "" if vectors is None else _leading(rows.estimator_names, usual, vectors[[v]])
+        table.add(number(estimator.support_[v]), *label, number(coefficient), told, leading)
     return table.html()
 
 
@@ -281,8 +285,8 @@ def _leading(names: list[str], usual: Features, vector: Any) -> str:
 
 def parts(rows: Scored) -> Section | Absent:
     """Levels and sizes of the parts."""
-    title, machine, divided = "Parts", rows.machine, rows.divided
-    levels = [record for record in machine.history_ if "parts" in record]
+    title, estimator, divided = "Parts", rows.estimator, rows.divided
+    levels = [record for record in estimator.history_ if "parts" in record]
     if divided is None and not levels:
         return Absent(title, "the solver did not divide the rows.")
     body: list[Any] = []
@@ -299,7 +303,7 @@ def parts(rows: Scored) -> Section | Absent:
         body.append(table.html())
     lead = "The rows were divided into parts, which were solved separately and then combined."
     if divided is not None:
-        if divided is machine:
+        if divided is estimator:
             lead += " The model consists of the parts of the last level."
         else:
             lead += " The figures show the last model of parts; the final model is of all rows."

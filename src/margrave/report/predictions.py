@@ -71,7 +71,7 @@ def _one_class_scores(rows: Scored) -> Section:
     lead = (
         "Rows with a negative decision value (shaded) are predicted to be outliers:"
         f" {percent(rows.share(found < 0))} of the rows. With the given nu, about"
-        f" {percent(rows.machine.nu)} of the training rows are outliers."
+        f" {percent(rows.estimator.nu)} of the training rows are outliers."
     )
     picture = _distribution(rows, "Distribution of scores", found, "decision value", [0.0])
     return Section("Scores", lead, [picture])
@@ -199,8 +199,8 @@ def residuals(rows: Scored) -> Section | Absent:
         "Exact predictions lie on the diagonal. Half of the absolute residuals are at most"
         f" {number(middle[0], 3)}, 90 % at most {number(middle[1], 3)}."
     )
-    marks, tube = [0.0], getattr(rows.machine, "epsilon", None)
-    epsilon = getattr(rows.machine, "epsilon_", tube)  # found by the fit, or given
+    marks, tube = [0.0], getattr(rows.estimator, "epsilon", None)
+    epsilon = getattr(rows.estimator, "epsilon_", tube)  # found by the fit, or given
     if epsilon is not None:
         marks, within = [-float(epsilon), float(epsilon)], rows.share(np.abs(found) <= epsilon)
         lead += f" {percent(within)} are within epsilon = {number(epsilon)} (dashed)."

@@ -45,7 +45,7 @@ class Features:
 
     def add(self, rows: Any) -> None:
         """Include more rows."""
-        for at in _stretches(rows, 1):
+        for at in _row_ranges(rows, 1):
             with np.errstate(over="ignore", invalid="ignore"):
                 self._add(rows[at])
 
@@ -100,9 +100,9 @@ class Scored:
     features: Features = field(init=False, default_factory=Features)
 
     def __post_init__(self) -> None:
-        check_is_fitted(self.machine)
-        if not hasattr(self.machine, "_kernel"):
-            found = type(self.machine).__name__
+        check_is_fitted(self.estimator)
+        if not hasattr(self.estimator, "_kernel"):
+            found = type(self.estimator).__name__
             raise ValueError(f"a report needs an estimator of margrave, got {found}")
         self._check()
         self._score()
@@ -110,7 +110,7 @@ class Scored:
     # --- input -----------------------------------------------------------------------------
 
     @property
-    def machine(self) -> Any:
+    def estimator(self) -> Any:
         """The estimator at the end of a pipeline, or the model itself."""
         return self.model.steps[-1][1] if isinstance(self.model, Pipeline) else self.model
 
@@ -124,22 +124,22 @@ class Scored:
     @cached_property
     def is_classifier(self) -> bool:
         """Whether the estimator is a classifier."""
-        return bool(is_classifier(self.machine))
+        return bool(is_classifier(self.estimator))
 
     @cached_property
     def is_regressor(self) -> bool:
         """Whether the estimator is a regressor."""
-        return bool(is_regressor(self.machine))
+        return bool(is_regressor(self.estimator))
 
     @cached_property
     def classes(self) -> Any:
         """Sorted labels; for a one-class SVM, -1 (outliers) and 1 (inliers)."""
-        return self.machine.classes_ if self.is_classifier else np.array([-1, 1])
+        return self.estimator.classes_ if self.is_classifier else np.array([-1, 1])
 
     @property
     def precomputed(self) -> bool:
         """Whether X contains kernel values instead of features."""
-        return bool(self.machine._kernel.is_precomputed)
+        return bool(self.estimator._kernel.is_precomputed)
 
     def _check(self) -> None:
         if not isinstance(self.X, RowBlocks):
@@ -155,7 +155,7 @@ class Scored:
         if n == 0:
             raise ValueError("X has no rows, a report needs at least one")
         if self.y is None and (self.is_classifier or self.is_regressor):
-            raise ValueError(f"a report on {type(self.machine).__name__} needs y")
+            raise ValueError(f"a report on {type(self.estimator).__name__} needs y")
         anything = np.empty((n, 1))
         self.weight = _check_sample_weight(
             self.sample_weight, anything, dtype=np.float64, ensure_non_negative=True
@@ -192,7 +192,7 @@ class Scored:
                 yield slice(first, first + block.shape[0]), block
                 first += block.shape[0]
             return
-        for at in _stretches(self.X, len(self.machine.intercept_)):
+        for at in _row_ranges(self.X, len(self.estimator.intercept_)):
             yield at, _safe_indexing(self.X, np.arange(at.start, at.stop))
 
     # --- the pass --------------------------------------------------------------------------
@@ -209,7 +209,7 @@ class Scored:
             else:
                 self.predicted[at] = np.searchsorted(self.classes, predicted)
                 self._score_classes(at, rows, n, k)
-            if hasattr(self.machine, "posterior_"):
+            if hasattr(self.estimator, "posterior_"):
                 self._spread(at, rows, n)
             self._place(at, rows, n)
         for values in (self.margins, self.scores):
@@ -234,11 +234,11 @@ class Scored:
     @cached_property
     def _per_class(self) -> Any:
         """The estimator, with decision functions of shape "ovr"."""
-        if getattr(self.machine, "decision_function_shape", "ovr") == "ovr":
-            return self.machine
-        machine = copy.copy(self.machine)
-        machine.decision_function_shape = "ovr"
-        return machine
+        if getattr(self.estimator, "decision_function_shape", "ovr") == "ovr":
+            return self.estimator
+        estimator = copy.copy(self.estimator)
+        estimator.decision_function_shape = "ovr"
+        return estimator
 
     def _score_classes(self, at: slice, rows: Any, n: int, k: int) -> None:
         """Store margins and, if there are few classes, scores."""
@@ -247,7 +247,7 @@ class Scored:
             self._keep("scores", at, scores[:, None], (n, 1))
         elif k <= MOST_CURVES:
             self._keep("scores", at, scores, (n, k))
-        if hasattr(self.machine, "predict_proba"):
+        if hasattr(self.estimator, "predict_proba"):
             self._chance(at, rows, n)
         if self.truth is None:
             return
@@ -284,9 +284,9 @@ class Scored:
     @property
     def divided(self) -> Any:
         """The model of parts: the estimator itself, or its early model, or None."""
-        for machine in (self.machine, getattr(self.machine, "early_", None)):
-            if machine is not None and getattr(machine, "_local", None) is not None:
-                return machine
+        for estimator in (self.estimator, getattr(self.estimator, "early_", None)):
+            if estimator is not None and getattr(estimator, "_local", None) is not None:
+                return estimator
         return None
 
     def _keep(self, name: str, at: slice, values: Any, shape: tuple[int, ...]) -> None:
@@ -310,9 +310,9 @@ class Scored:
         return [f"feature {i}" for i in range(d)]
 
     @cached_property
-    def machine_names(self) -> list[str]:
+    def estimator_names(self) -> list[str]:
         """Names of the estimator's features, which may differ from those of X in a pipeline."""
-        d = self.machine.n_features_in_
+        d = self.estimator.n_features_in_
         if len(self.feature_names) == d:
             return self.feature_names
         return [f"column {i}" for i in range(d)]
@@ -320,14 +320,14 @@ class Scored:
     @cached_property
     def of_the_fit(self) -> bool | None:
         """Whether the rows seem to be the training rows; None if unknown."""
-        machine = self.machine
-        if machine.certificate_ == "none" and not hasattr(machine, "posterior_"):
+        estimator = self.estimator
+        if estimator.certificate_ == "none" and not hasattr(estimator, "posterior_"):
             return None  # a model loaded from another program
-        if machine._n_rows != self.n_rows:
+        if estimator._n_rows != self.n_rows:
             return False
-        some = getattr(machine, "support_", np.empty(0))[:50]
+        some = getattr(estimator, "support_", np.empty(0))[:50]
         try:
-            known = machine.support_vectors_[:50]
+            known = estimator.support_vectors_[:50]
         except AttributeError:
             return None
         if isinstance(self.X, RowBlocks) or not len(some):
@@ -370,7 +370,7 @@ def _numbers(rows: Any) -> Any:
     return rows if sparse.issparse(rows) else np.asarray(rows, dtype=np.float64)
 
 
-def _stretches(X: Any, decisions: int) -> Iterator[slice]:
+def _row_ranges(X: Any, decisions: int) -> Iterator[slice]:
     """Ranges of rows so small that neither rows nor decision values take much memory."""
     n = X.shape[0]
     numbers = X.nnz if sparse.issparse(X) else n * X.shape[1]

@@ -25,7 +25,7 @@ _MOST_WORDS = 8  # columns whose scores fit into the cells
 
 def tuning(rows: Scored) -> Section | Absent:
     """Scores of all settings."""
-    title, found = "Tuning", getattr(rows.machine, "tuning_", None)
+    title, found = "Tuning", getattr(rows.estimator, "tuning_", None)
     if found is None:
         return Absent(title, "the parameters were not chosen by a search (see Tuner).")
     mean = np.asarray(found["mean"], dtype=np.float64)
