@@ -178,9 +178,9 @@ def test_wrong_options_are_one_line(run, tmp_path, words, message):
 # --- bad files -----------------------------------------------------------------------------
 
 BAD_FILES = {
-    "empty.txt": (b"", "empty.txt: the file holds no rows"),
-    "empty.csv": (b"", "empty.csv: the file holds no rows"),
-    "header.csv": (b"a,label\n", "header.csv: the file holds no rows"),
+    "empty.txt": (b"", "empty.txt: the file contains no rows"),
+    "empty.csv": (b"", "empty.csv: the file contains no rows"),
+    "header.csv": (b"a,label\n", "header.csv: the file contains no rows"),
     "binary.txt": (bytes(range(256)), r"binary.txt:1: '\x00"),
     "binary.csv": (b"a,b\n\xff\xfe,1\n", "binary.csv: not a text file (byte 4)"),
     "null.csv": (b"a,label\n1,\x002\n", "null.csv: not a text file (byte 10)"),

@@ -166,7 +166,7 @@ def test_an_error_names_the_line(read, text, line, words):
 
 @pytest.mark.parametrize("text", ["", "\n\n", "# nothing\n", "   "])
 def test_a_file_without_rows_is_refused(read, text):
-    with pytest.raises(ValueError, match="holds no rows"):
+    with pytest.raises(ValueError, match="contains no rows"):
         read(text)
 
 

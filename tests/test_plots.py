@@ -49,7 +49,7 @@ def test_margins_of_several_classes():
     margin = plots.margins(model, d.data, d.target)
     np.testing.assert_array_equal(margin > 0, model.predict(d.data) == d.target)
     assert isinstance(plots.margin_distribution(model, d.data, d.target), Axes)
-    with pytest.raises(ValueError, match="labels that the estimator does not know"):
+    with pytest.raises(ValueError, match="y contains labels that were not in training"):
         plots.margins(model, d.data, d.target + 5)
 
 

@@ -460,8 +460,8 @@ def test_bad_input():
         ((X[:, :3], y), "X has 3 features, but SVC is expecting 4"),
         ((X, y[:-1]), "inconsistent numbers of samples"),
         ((X, None), "a report on SVC needs y"),
-        ((X, y + 1), "labels that the model does not know: 3"),
-        ((X, np.full(150, "x")), "labels that the model does not know: .*'x'"),
+        ((X, y + 1), "labels that were not in training: 3"),
+        ((X, np.full(150, "x")), "labels that were not in training: .*'x'"),
         ((X[:0], y[:0]), "no rows"),
         ((X[0], y[:1]), "1 dimensions instead of 2"),
         ((np.where(X > 7, np.nan, X), y), "NaN"),
@@ -570,10 +570,10 @@ BAD_DATA = {
     "hole.csv": ("a,b,c,d,label\n1,2,3,4,\n", "hole.csv:2: label: the label is missing"),
     "other.csv": (
         "a,b,c,d,label\n1,2,3,4,7\n",
-        "other.csv: y has labels that the model does not know: 7",
+        "other.csv: y contains labels that were not in training: 7",
     ),
     "names.csv": ("a,b,c,x,label\n1,2,3,4,1\n", "names.csv: a column is named 'x'"),
-    "empty.csv": ("", "empty.csv: the file holds no rows"),
+    "empty.csv": ("", "empty.csv: the file contains no rows"),
     "missing.csv": (None, "missing.csv: No such file or directory"),
 }
 

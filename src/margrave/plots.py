@@ -207,7 +207,7 @@ def margins(estimator: Any, X: Any, y: Any) -> NDArray[np.float64]:
     y = np.asarray(y)
     unknown = np.setdiff1d(y, classes)
     if unknown.size:
-        raise ValueError(f"y has labels that the estimator does not know: {unknown.tolist()}")
+        raise ValueError(f"y contains labels that were not in training: {unknown.tolist()}")
     own = np.searchsorted(classes, y)
     scores = np.asarray(estimator.decision_function(X), dtype=np.float64)
     if scores.ndim > 1 and scores.shape[1] != len(classes):

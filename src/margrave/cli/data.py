@@ -57,7 +57,7 @@ def read_table(
     else:
         table = _libsvm(path, known, expected)
     if table.X.shape[0] == 0:
-        raise ValueError(f"{path}: the file holds no rows")
+        raise ValueError(f"{path}: the file contains no rows")
     if expected is not None:
         _check_columns(path, table, known, expected)
     return table
@@ -120,7 +120,7 @@ def _csv(path: str, delimiter: str | None) -> tuple[list[str] | None, list[Any]]
     if rows and not any(_number(cell) is not None for cell in rows[0]):
         names, rows, at = [cell.strip() for cell in rows[0]], rows[1:], at[1:]
     if not rows:
-        raise ValueError(f"{path}: the file holds no rows")
+        raise ValueError(f"{path}: the file contains no rows")
     return names, [_Column([row[c] for row in rows], at) for c in range(len(rows[0]))]
 
 

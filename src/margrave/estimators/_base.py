@@ -439,7 +439,7 @@ class KernelEstimator(CheckedInput):
             The file to write; an existing one is replaced.
         """
         check_is_fitted(self)
-        from margrave.estimators._files import save  # knows all estimators
+        from margrave.estimators._files import save  # which imports all estimators
 
         save(self, path)
 

@@ -101,7 +101,7 @@ def read_libsvm(
     """Read rows as `load_libsvm` does, with further information about the file."""
     found = parse(read_bytes(path), path, 1, n_features, zero_based, dtype, n_jobs)
     if found.X.shape[0] == 0:
-        raise ValueError(f"{os.fspath(path)}: the file holds no rows")
+        raise ValueError(f"{os.fspath(path)}: the file contains no rows")
     return found
 
 

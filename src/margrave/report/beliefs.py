@@ -38,7 +38,8 @@ def calibration(rows: Scored) -> Section | Absent:
         return Absent(title, reason)
     two = len(rows.classes) == 2
     happened = rows.truth == 1 if two else rows.truth == rows.predicted
-    chances, what = rows.chances, short(rows.classes[1], 30) if two else "the predicted class"
+    what = f"class {short(rows.classes[1], 30)}" if two else "the predicted class"
+    chances = rows.chances
     place = np.minimum((chances * _BINS).astype(int), _BINS - 1)
     weight = np.bincount(place, rows.weight, _BINS)
     used = weight > 0.0

@@ -77,7 +77,7 @@ def _feature_table(rows: Scored) -> list[Any]:
             short(names[i], 60), *(number(v, 3) for v in (low, mean, high, deviation)), filled
         )
     more = len(names) - _MOST_FEATURES
-    return [table.html(), note(f"And {plural(more, 'feature')} more.") if more > 0 else None]
+    return [table.html(), note(f"And {plural(more, 'more feature')}.") if more > 0 else None]
 
 
 def _class_table(rows: Scored) -> Markup:

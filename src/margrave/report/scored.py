@@ -182,7 +182,7 @@ class Scored:
         if not self.is_classifier:
             return None
         shown = ", ".join(repr(label) for label in unknown[:5].tolist())
-        raise ValueError(f"y has labels that the model does not know: {shown}")
+        raise ValueError(f"y contains labels that were not in training: {shown}")
 
     def blocks(self) -> Iterator[tuple[slice, Any]]:
         """The rows in blocks, each with its range of row numbers."""
