@@ -391,7 +391,7 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
 
         Returns
         -------
-        report : :class:`~margrave.report.Report`
+        report : Report
             The page as a string of HTML, with a method `save(path)`; notebooks display it.
         """
         check_is_fitted(self)

@@ -458,7 +458,7 @@ class KernelEstimator(CheckedInput):
 
         Returns
         -------
-        report : :class:`~margrave.report.Report`
+        report : Report
             The page as a string of HTML, with a method `save(path)`; notebooks display it.
         """
         return make_report(self, X, y, sample_weight)

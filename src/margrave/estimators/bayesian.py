@@ -98,10 +98,10 @@ class BayesianSVC(ClassifierMixin, BayesianEstimator):  # type: ignore[misc]
     history_ : list of dict
         One record per iteration; ``objective`` is the mean of J over the chains.
 
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from margrave import BayesianSVC
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from margrave import BayesianSVC
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(100, 2))
     >>> y = X[:, 0] + 0.3 * rng.normal(size=100) > 0
@@ -329,7 +329,7 @@ class BayesianSVR(RegressorMixin, BayesianEstimator):  # type: ignore[misc]
         Number of samples per chain, and of discarded samples before them.
     chains : int, default=4
         Number of chains.
-        <kernel>
+    <kernel>
     features, intercept, keep_draws, solver, engine, time_limit, memory_limit, n_jobs
         As for :class:`BayesianSVC`.
     random_state, verbose, callbacks
@@ -342,10 +342,10 @@ class BayesianSVR(RegressorMixin, BayesianEstimator):  # type: ignore[misc]
     history_ : list of dict
         One record per iteration; ``objective`` is the mean of J over the chains.
 
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from margrave import BayesianSVR
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from margrave import BayesianSVR
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, size=(100, 1))
     >>> y = 2.0 * X[:, 0] + 0.1 * rng.normal(size=100)
