@@ -372,7 +372,7 @@ def test_budgets():
         ({"burn_in": -1}, "burn_in"),
         ({"chains": 0}, "chains"),
         ({"features": 0}, "features"),
-        ({"solver": "em"}, "solver must be 'gibbs'"),
+        ({"solver": "em"}, "solver of .* must be 'gibbs' or a Gibbs object"),
         ({"solver": Gibbs(n_samples=0)}, "n_samples"),
         ({"memory_limit": 100}, "memory_limit"),
         ({"intercept": "maybe"}, "intercept"),
