@@ -43,8 +43,14 @@ inline bool ctrl_c() {
     return true;
 }
 
+[[noreturn]] inline void raise_interrupt() {
+    PyErr_SetNone(PyExc_KeyboardInterrupt);
+    throw nb::python_error();
+}
+
 inline bool is_double(const std::string& dtype) {
-    if (dtype != "float32" && dtype != "float64") throw nb::value_error(("dtype must be float32 or float64, got " + dtype).c_str());
+    if (dtype != "float32" && dtype != "float64")
+        throw nb::value_error(("dtype must be float32 or float64, got " + dtype).c_str());
     return dtype == "float64";
 }
 
@@ -67,7 +73,8 @@ struct PyRows {
 struct PyKernel {
     KernelParams params;
     std::string name;
-    PyKernel(const std::string& name, double gamma, int degree, double coef0, double offset) : name(name) {
+    PyKernel(const std::string& name, double gamma, int degree, double coef0, double offset)
+        : name(name) {
         int at = 0;
         params = {-1, gamma, coef0, degree, offset};
         Kernels::each([&](auto k) {
@@ -80,7 +87,8 @@ struct PyKernel {
 
 struct PyLoss {
     LossParams params;
-    PyLoss(const std::string& name, double epsilon, double theta, double upsilon, double floor) : params{-1, epsilon, theta, upsilon, floor} {
+    PyLoss(const std::string& name, double epsilon, double theta, double upsilon, double floor)
+        : params{-1, epsilon, theta, upsilon, floor} {
         int at = 0;
         Losses::each([&](auto l) {
             if (name == decltype(l)::name) params.id = at;
@@ -91,11 +99,13 @@ struct PyLoss {
     template <class F, class... A>
     nb::object map(F&& f, const Doubles& first, const A&... rest) const {
         std::vector<double> out(first.size());
-        if (((rest.size() != first.size()) || ...)) throw nb::value_error("arrays of unequal length");
+        if (((rest.size() != first.size()) || ...))
+            throw nb::value_error("arrays of unequal length");
         {
             nb::gil_scoped_release free;
             Losses::visit(params, [&](const auto& loss) {
-                for (std::size_t i = 0; i < out.size(); ++i) out[i] = f(loss, first.data()[i], rest.data()[i]...);
+                for (std::size_t i = 0; i < out.size(); ++i)
+                    out[i] = f(loss, first.data()[i], rest.data()[i]...);
             });
         }
         return to_numpy(std::move(out));

@@ -282,9 +282,9 @@ def counted(monkeypatch):
         counts["fits"] += 1
         conclude(self, solutions, progress)
 
-    def started(self, rows, start, size, floor, around=None):
+    def started(self, rows, start, size, floor, fixed=None):
         counts["known scores"] += start is self.start
-        return core(self, rows, start, size, floor, around)
+        return core(self, rows, start, size, floor, fixed)
 
     def made(self, *args, **kwargs):
         counts["stores"] += 1
@@ -411,8 +411,8 @@ def test_many_rows_are_not_lent_but_start_from_each_other(monkeypatch):
     """Where solvers look at active rows only: same scores."""
     wanted = Tuner(SVC(tol=TOL), GRID, 4, "roc_auc", prune=False).fit(X, TWO)
     monkeypatch.setattr("margrave.tuner._MANY_ROWS", 100)
-    monkeypatch.setattr("margrave.solvers.working_set._MANY_ROWS", 100)
-    monkeypatch.setattr("margrave.solvers.divide._MANY_ROWS", 100)
+    monkeypatch.setattr("margrave.solvers.kernel.working_set._MANY_ROWS", 100)
+    monkeypatch.setattr("margrave.solvers.divide.divide_and_conquer._MANY_ROWS", 100)
     found = Tuner(SVC(tol=TOL), GRID, 4, "roc_auc", prune=False).fit(X, TWO)
     np.testing.assert_allclose(split_scores(found), split_scores(wanted), atol=2e-3)
 

@@ -21,8 +21,8 @@ from margrave.losses import SMOOTH_LOSSES, Loss
 from margrave.problem import Data, Problem
 from margrave.progress import Progress
 from margrave.solvers import Newton, Settings, VarianceReduced, resolve_solver
-from margrave.solvers.landmarks import compressed, landmarks
-from margrave.solvers.variance_reduced import METHODS
+from margrave.solvers.linear.variance_reduced import METHODS
+from margrave.solvers.published.landmarks import compressed, landmarks
 from tests import build, cases
 from tests.data import load
 from tests.systems import posix
@@ -326,7 +326,7 @@ def test_steepest_is_the_largest_bend(loss):
     core = build.core_loss(loss)
     brute = [
         max(
-            core.bend(np.full_like(f, y_i), np.full_like(f, C_i), f).max()
+            core.second_derivative(np.full_like(f, y_i), np.full_like(f, C_i), f).max()
             for f in (grid, y_i - grid, y_i + grid)
         )
         for y_i, C_i in zip(y, C, strict=True)

@@ -1,7 +1,7 @@
 """Types of the compiled core."""
 
 from collections.abc import Callable
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,7 +52,7 @@ class Loss:
     def quadratic(self) -> bool: ...
     def value(self, y: Floats, C: Floats, f: Floats) -> Floats: ...
     def slope(self, y: Floats, C: Floats, f: Floats) -> Floats: ...
-    def bend(self, y: Floats, C: Floats, f: Floats) -> Floats: ...
+    def second_derivative(self, y: Floats, C: Floats, f: Floats) -> Floats: ...
     def conjugate(self, y: Floats, C: Floats, beta: Floats) -> Floats: ...
     def right(self, y: Floats, C: Floats, beta: Floats) -> Floats: ...
     def left(self, y: Floats, C: Floats, beta: Floats) -> Floats: ...
@@ -110,12 +110,24 @@ class ForeignRows:
     @property
     def kernel_values(self) -> int: ...
 
-class Surroundings:
-    @overload
-    def __init__(self) -> None: ...
-    @overload
+class FixedPart:
     def __init__(
         self, shift: Floats, scores: Floats, dual: float, gap: float, bound: float
+    ) -> None: ...
+
+class DualProblem:
+    def __init__(
+        self,
+        blocks: list[int],
+        loss: Loss,
+        y: Floats,
+        C: Floats,
+        *,
+        start: Floats | None = None,
+        has_free_intercept: bool = False,
+        sum: float = 0.0,
+        scale: float = 0.0,
+        fixed: FixedPart | None = None,
     ) -> None: ...
 
 class _Descent:
@@ -134,37 +146,15 @@ class _Descent:
     def scores(self) -> Floats: ...
 
 class WorkingSet(_Descent):
-    def __init__(
-        self,
-        kernel_rows: KernelRows,
-        blocks: list[int],
-        loss: Loss,
-        pairs: bool,
-        sum: float,
-        scale: float,
-        y: Floats,
-        C: Floats,
-        start: Floats | None,
-        around: Surroundings,
-        size: int,
-    ) -> None: ...
-    def discontent(self) -> Floats: ...
-    def around(self, active: NDArray[np.int64], time_left: float) -> Surroundings | None: ...
+    def __init__(self, kernel_rows: KernelRows, problem: DualProblem, size: int) -> None: ...
+    def kkt_violations(self) -> Floats: ...
+    def fixed_part(self, active: NDArray[np.int64], time_left: float) -> FixedPart | None: ...
     def adopt(
         self, active: NDArray[np.int64], beta: Floats, scores: Floats, time_left: float
     ) -> bool: ...
 
 class CoordinateDescent(_Descent):
-    def __init__(
-        self,
-        kernel_rows: KernelRows,
-        blocks: list[int],
-        loss: Loss,
-        y: Floats,
-        C: Floats,
-        start: Floats | None,
-        seed: int,
-    ) -> None: ...
+    def __init__(self, kernel_rows: KernelRows, problem: DualProblem, seed: int) -> None: ...
 
 class Stopped(Exception): ...
 

@@ -1,6 +1,6 @@
 """Base class of the classifiers that find the distance between two (reduced) convex hulls.
 
-The solvers of `margrave.solvers.hull` find z, the shortest vector between the (reduced) hulls of
+The solvers in `margrave.solvers.hull` find z, the shortest vector between the (reduced) hulls of
 two classes, as sum_i beta_i x_i. With s_i = z'x_i, p+ the score of the positive rows whose weight
 is between zero and its cap, and p- that of the negative ones,
 
