@@ -1,4 +1,4 @@
-"""Look through the built pages: every link within them leads somewhere, nothing is fetched.
+"""Check the built pages: internal links must have a target, and nothing remote may be loaded.
 
 python docs/check_links.py docs/_build/html
 """
@@ -39,21 +39,21 @@ def faults(folder: Path) -> list[str]:
             parts = urlsplit(link)
             if parts.scheme in ("http", "https") or link.startswith("//"):
                 if tag in FETCHED:
-                    found.append(f"{name}: fetches {link}")
+                    found.append(f"{name}: loads {link}")
                 continue
             if parts.scheme:
                 continue
             target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
             if not target.exists():
-                found.append(f"{name}: {link} leads nowhere")
+                found.append(f"{name}: {link} does not exist")
             elif parts.fragment and target in pages and parts.fragment not in pages[target].anchors:
-                found.append(f"{name}: {link}: there is no such place")
+                found.append(f"{name}: {link}: no such anchor")
     return found
 
 
 def main() -> int:
     found = faults(Path(sys.argv[1]))
-    print("\n".join(found) or "all links lead somewhere, and nothing is fetched")
+    print("\n".join(found) or "all links have a target, and nothing remote is loaded")
     return int(bool(found))
 
 

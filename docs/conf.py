@@ -1,4 +1,4 @@
-"""How the documentation is built: ``make docs``. Nothing is fetched, then or when it is read."""
+"""Sphinx configuration (``make docs``). Neither the build nor the pages load anything remote."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from docutils import nodes
 from latex2mathml.converter import convert
 
 matplotlib.use("Agg")
-# the example with a lost worker tells of it by itself
+# the example with a lost worker prints a message itself
 os.environ.setdefault("DASK_LOGGING__DISTRIBUTED", "error")
 logging.getLogger("margrave").setLevel(logging.ERROR)
 
@@ -35,7 +35,7 @@ show_warning_types = True
 
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4
-suppress_warnings = ["config.cache"]  # of the gallery's settings, which hold functions
+suppress_warnings = ["config.cache"]  # the gallery's settings contain functions
 
 html_theme = "furo"
 html_title = f"margrave {release}"
@@ -54,14 +54,14 @@ autodoc_member_order = "bysource"
 autodoc_default_options = {"members": True, "inherited-members": True}
 numpydoc_show_class_members = False
 templates_path = ["_templates"]
-# other packages, whose pages are not fetched
+# other packages, whose inventories are not downloaded
 nitpick_ignore_regex = [
     (r"py:.*", r"(sklearn|numpy|scipy|matplotlib|dask|distributed|joblib)\..*"),
 ]
 
 
 def _is_foreign(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
-    """Leave out what scikit-learn has put into every estimator: its own pages tell of it."""
+    """Skip the members that estimators inherit from scikit-learn, which documents them itself."""
     module = getattr(getattr(obj, "fget", obj), "__module__", None) or ""
     request = name.startswith("set_") and name.endswith("_request")
     return True if request or module.startswith("sklearn.") else None
@@ -78,7 +78,7 @@ sphinx_gallery_conf = {
     "remove_config_comments": True,
     "show_memory": False,
     "abort_on_example_error": False,
-    "only_warn_on_example_error": True,  # which -W makes an error, with all examples run
+    "only_warn_on_example_error": True,  # -W turns it into an error after all examples have run
     "write_computation_times": False,
     "reset_modules": ("matplotlib",),
 }
@@ -102,6 +102,6 @@ def _block(writer: Any, node: nodes.math_block) -> None:
 
 
 def setup(app: Any) -> None:
-    """Formulas as MathML, which browsers show without a script."""
+    """Render formulas as MathML, which browsers display without a script."""
     app.add_html_math_renderer("mathml", (_inline, None), (_block, None))
     app.connect("autodoc-skip-member", _is_foreign)

@@ -2,12 +2,13 @@
 A model long before the fit ends
 ================================
 
-From 40,000 rows on, a kernel machine is solved by way of clusters: small problems first, whose
-solutions start larger ones, and all rows at the end. Every level leaves a model that predicts,
-``early_``, so that a fit which a clock or Ctrl-C cuts off is not lost.
+From 40,000 rows on, a kernel SVM is solved in levels: first small clusters of rows, whose
+solutions are the starting point for larger clusters, and finally all rows. After every level there
+is a model that can predict, ``early_``, so that a fit is not lost when it reaches a time limit or
+is stopped with Ctrl-C.
 
-The rows here are made up to look like those of covtype: a few measures of a place, indicators of
-its soil, and a boundary with many islands.
+The synthetic data resemble covtype: a few measurements of a location, indicators of its soil
+type, and a class boundary with many islands.
 """
 
 import time
@@ -23,7 +24,7 @@ ROWS, TEST = 60_000, 10_000
 
 
 def terrain(n, seed):
-    """Rows of a landscape, and which of two trees grows there."""
+    """Locations in a landscape, and which of two trees grows there."""
     rng = np.random.default_rng(seed)
     place = rng.uniform(0.0, 1.0, (n, 2))
     height = np.sin(9.0 * place[:, 0]) * np.cos(7.0 * place[:, 1])
@@ -40,15 +41,15 @@ X, y = terrain(ROWS + TEST, seed=0)
 X, X_test, y, y_test = X[:ROWS], X[ROWS:], y[:ROWS], y[ROWS:]
 
 # %%
-# A callback sees every round of a fit. This one looks whether there is a new early model, and
-# tries it on rows that were held out; its own time is taken out of the clock.
+# A callback is called after every round of a fit. This one scores every new early model on
+# held-out rows; the time this takes is not counted.
 
 model = SVC(C=32.0, gamma=32.0)
 seen = []
 
 
-class Look:
-    """Accuracy of every early model, and when it was there."""
+class Watch:
+    """Record the accuracy of every early model, and when it was available."""
 
     def __init__(self):
         self.begin, self.last = time.perf_counter(), None
@@ -61,27 +62,27 @@ class Look:
             self.begin += time.perf_counter() - now
 
 
-look = Look()
-model.set_params(callbacks=look).fit(X, y)
-seen.append((time.perf_counter() - look.begin, model.score(X_test, y_test), "all rows"))
+watch = Watch()
+model.set_params(callbacks=watch).fit(X, y)
+seen.append((time.perf_counter() - watch.begin, model.score(X_test, y_test), "all rows"))
 for seconds, accuracy, where in seen:
     print(f"{seconds:6.2f} s   {100 * accuracy:.2f} %   {where}")
 
 # %%
-# The early models predict about as well as the last one; what the rest of the time buys is the
-# certificate, that no other model has a lower objective by more than the gap.
+# The early models predict about as well as the final one. The rest of the time is spent on the
+# certificate: no other model has an objective that is lower by more than the gap.
 
 fig, (left, right) = plt.subplots(1, 2, figsize=(11.0, 4.2), layout="constrained")
 times, shares, _ = zip(*seen, strict=True)
 left.step(times, [100 * share for share in shares], where="post", lw=2.0, marker="o")
 left.set(xlabel="seconds", ylabel="accuracy on new rows (%)", xlim=(0.0, None), ylim=(80.0, 100.0))
-left.set_title("What is there so far", loc="left", fontweight="bold")
+left.set_title("Accuracy of the best model so far", loc="left", fontweight="bold")
 plots.convergence(model, ax=right)
 plt.show()
 
 # %%
-# A time limit makes use of this. ``certificate_`` is "blocks" as long as the clusters speak for
-# themselves, and ``gap_`` is then that of the clusters' problem.
+# A fit with a time limit returns the early model if there is no better one. ``certificate_`` is
+# then "blocks", and ``gap_`` is the gap of the clusters' independent problems.
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", ConvergenceWarning)

@@ -2,9 +2,9 @@
 Coming from LIBSVM
 ==================
 
-Text files, model files and command lines of LIBSVM work as they are. Here a model is trained with
-LIBSVM (the copy inside scikit-learn) and with margrave on the same text file, and the models
-are compared; then a model file goes to LIBSVM's format and back.
+margrave reads LIBSVM's data and model files and accepts its command lines. This example trains
+models with LIBSVM (the copy inside scikit-learn) and with margrave on the same text file and
+compares them; then it saves a model in LIBSVM's format and loads it again.
 """
 
 import subprocess
@@ -27,8 +27,8 @@ save_libsvm(folder / "cancer", minmax_scale(X), np.where(y == 1, 1, -1))
 print((folder / "cancer").read_text()[:78], "...")
 
 # %%
-# The parameters have LIBSVM's meaning, so that both find the same optimum. LIBSVM stops by its
-# optimality conditions, margrave by the duality gap, hence the small difference.
+# The parameters have LIBSVM's meaning, so that both find the same optimum. LIBSVM stops when the
+# KKT violation is small, margrave when the duality gap is small, hence the small difference.
 
 rows, labels = load_libsvm(folder / "cancer")
 theirs = sklearn.svm.SVC(C=10.0, gamma=0.5).fit(rows, labels)
@@ -44,7 +44,7 @@ ax.set(xlabel="score by LIBSVM", ylabel="score by margrave")
 plt.show()
 
 # %%
-# The model file is LIBSVM's own, which svm-predict reads.
+# The model file is in LIBSVM's format and can be used with svm-predict.
 
 save_libsvm_model(ours, folder / "cancer.model")
 print("\n".join((folder / "cancer.model").read_text().splitlines()[:9]))
@@ -52,11 +52,11 @@ back = load_libsvm_model(folder / "cancer.model")
 print("the same labels:", bool((back.predict(rows) == ours.predict(rows)).all()))
 
 # %%
-# The command lines of svm-train and svm-predict, with another name.
+# ``margrave-train`` and ``margrave-predict`` replace svm-train and svm-predict.
 
 
 def run(*command):
-    """Run a program of this installation in the folder, and show what it prints."""
+    """Run an installed program in the folder, and show what it prints."""
     program = Path(sys.executable).with_name(command[0])
     print("$", *command)
     done = subprocess.run([program, *command[1:]], cwd=folder, capture_output=True, text=True)

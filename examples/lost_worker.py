@@ -1,10 +1,10 @@
 """
-A worker dies, the fit goes on
-==============================
+Recovering from a lost worker
+=============================
 
-Two workers of Dask on this machine share the rows of one fit, and one of them is killed in the
-middle. The rows it held are dealt out anew, the fit goes back to the last checkpoint, and the model
-that comes out is the same to the last bit as that of a fit without the accident.
+Two local Dask workers share the rows of one fit, and one of them is killed in the middle. Its rows
+are sent to other workers, the fit goes back to the last checkpoint, and the resulting model is
+identical to the last bit to that of an undisturbed fit.
 """
 
 import os
@@ -20,7 +20,7 @@ from margrave.engines import Dask
 
 
 def spirals(n):
-    """Two spirals with noise, in ten features of which eight say nothing."""
+    """Two noisy spirals in ten features, eight of which are pure noise."""
     rng = np.random.default_rng(0)
     y, along = rng.integers(0, 2, n), np.sqrt(rng.random(n))
     angle = 3.5 * np.pi * along + np.pi * y
@@ -30,7 +30,7 @@ def spirals(n):
 
 
 def train(client, X, y, kill_at=None):
-    """Fit among the workers; in the round `kill_at` one of them gets SIGKILL."""
+    """Fit on the workers; kill one of them in round `kill_at`."""
     moments = []
 
     def watch(record):
@@ -47,14 +47,14 @@ def train(client, X, y, kill_at=None):
 
 def main():
     X, y = spirals(8_000)
-    # processes of their own, on this machine alone; a nanny starts a new one for one that died
+    # separate local processes; Dask's nanny restarts one that died
     with (
         LocalCluster(
             n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
         ) as cluster,
         Client(cluster) as client,
     ):
-        train(client, X[:500], y[:500])  # workers import what they need
+        train(client, X[:500], y[:500])  # warm-up: the workers import what they need
         calm, quiet = train(client, X, y)
         disturbed, loud = train(client, X, y, kill_at=len(quiet) // 2)
     same = np.array_equal(calm.dual_coef_, disturbed.dual_coef_)

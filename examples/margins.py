@@ -1,10 +1,10 @@
 """
-All margins, not only the smallest
-==================================
+Optimising the distribution of margins
+======================================
 
-A support vector machine cares for its smallest margins and lets the others go where they like. The
-optimal margin distribution machine (ODM) draws all of them into a band around one: what is too
-small pays, and what is too large pays a little.
+A support vector machine maximises the smallest margins and ignores the others. The optimal margin
+distribution machine (ODM) keeps all margins in a band around one: margins that are too small are
+penalised, and those that are too large are penalised a little.
 """
 
 import matplotlib.pyplot as plt
@@ -21,28 +21,28 @@ for model in (svm, odm):
     print(f"{name:14s} gap {model.gap_:.1e}  accuracy on new rows {accuracy:.2f} %")
 
 # %%
-# The curves tell how many rows have at most a margin. The ODM's is steep: eight tenths of its rows
-# lie within the shaded stretch, which is much shorter than that of the support vector machine.
+# The curves are the cumulative distributions of the margins. The ODM's is steep: 80 % of its rows
+# lie within the shaded interval, which is much shorter than that of the support vector machine.
 
 plots.margin_distribution([svm, odm], X_test, y_test)
 plt.show()
 
 # %%
-# Its boundary is smooth, and its scores are of the same size everywhere.
+# Its boundary is smooth, and its scores are of similar size everywhere.
 
 plots.decision_boundary(odm, X_test, y_test)
 plt.show()
 
 # %%
-# The certificate goes further than the objective. The ODM's objective is strongly convex, so that
-# the gap bounds how far any score can be from that of the optimum: a label whose score is farther
-# from zero than that is final.
+# The certificate covers predictions too. The ODM's objective is strongly convex, so that
+# the gap bounds how far any score can be from that of the optimum: if a score is farther from zero
+# than that, the optimum predicts the same label.
 
 share = 100 * odm.certified(X_test).mean()
-print(f"{share:.1f} % of the labels are final: no further training could change them")
+print(f"{share:.1f} % of the labels are certified: the optimum predicts the same")
 
 # %%
-# Both went to the same tolerance.
+# Both were fitted to the same tolerance.
 
 plots.convergence([svm, odm])
 plt.show()

@@ -2,8 +2,9 @@
 Searching for C and gamma
 =========================
 
-``Tuner`` is called like ``GridSearchCV`` and fills the same attributes. Its fits share kernel
-values between folds and settings, start from each other's solutions, and the rear gives up early.
+``Tuner`` has the interface of ``GridSearchCV``. Its fits share kernel values between folds and
+settings and start from each other's solutions, and settings that score badly on the first folds
+are pruned.
 """
 
 import time
@@ -16,7 +17,7 @@ from sklearn.model_selection import GridSearchCV
 from margrave import SVC, Tuner
 
 X, y = make_moons(3000, noise=0.3, random_state=0)
-X = np.hstack([X, np.random.default_rng(0).normal(size=(3000, 4))])  # and four idle features
+X = np.hstack([X, np.random.default_rng(0).normal(size=(3000, 4))])  # and four noise features
 grid = {"C": [2.0**k for k in range(-3, 8, 2)], "gamma": [2.0**k for k in range(-6, 3)]}
 
 searches = {
@@ -30,7 +31,7 @@ for name, search in searches.items():
     print(f"{name:13s} {seconds:5.2f} s  {search.best_score_:.4f}  {search.best_params_}")
 
 # %%
-# The map of all settings. Those that gave up have the score of the splits they ran, and no dot.
+# The scores of all settings. Pruned settings show the mean over the folds they ran, and no dot.
 
 tuner = searches["Tuner"]
 results = tuner.cv_results_
@@ -47,10 +48,10 @@ ax.set_xticks(range(shape[1]), [f"{value:g}" for value in grid["gamma"]])
 ax.set_yticks(range(shape[0]), [f"{value:g}" for value in grid["C"]])
 ax.set(xlabel="gamma", ylabel="C")
 ax.legend(loc="upper left")
-fig.colorbar(shown, ax=ax, label="mean accuracy on the folds left out")
+fig.colorbar(shown, ax=ax, label="mean accuracy on the held-out folds")
 plt.show()
 
 # %%
-# The best setting has been fitted to all rows, with its certificate.
+# The best setting has been fitted to all rows, with a certificate.
 
 print(tuner.best_estimator_, f"gap {tuner.best_estimator_.gap_:.1e}")

@@ -1,10 +1,10 @@
 """
-How sure a machine is
-=====================
+Uncertainty of predictions
+==========================
 
-A support vector machine is the most probable point of a posterior distribution. ``BayesianSVC``
-draws from the whole distribution (Gibbs sampling), and so knows how much the score of a row could
-have been different: little where there were many rows, a lot where there were none.
+A support vector machine is the mode of a posterior distribution. ``BayesianSVC`` samples from the
+whole distribution (Gibbs sampling) and so estimates the uncertainty of every score: small where
+there were many training rows, large where there were none.
 """
 
 import matplotlib.pyplot as plt
@@ -17,16 +17,16 @@ X, y = make_moons(300, noise=0.2, random_state=0)
 model = BayesianSVC(lam=0.5, gamma=1.0, features=60, n_samples=1000, random_state=0).fit(X, y)
 
 # %%
-# Draws are worth nothing when the chains have not met. Four of them start at different places; the
-# split R-hat compares what they have found (below 1.05 is fine), the effective number of draws
-# says how many independent ones they are worth.
+# Samples can only be used if the chains have mixed. Four chains start at different points; the
+# split R-hat compares them (below 1.05 is fine), and the effective sample size is the number of
+# independent samples that would be as informative.
 
 found = model.diagnostics_
-print(f"R-hat {found['max_r_hat']:.3f}, effective draws {found['min_ess']:.0f}", model.converged_)
+print(f"R-hat {found['max_r_hat']:.3f}, ESS {found['min_ess']:.0f}", model.converged_)
 
 # %%
-# Mean and standard deviation of the score over the plane. Far from all rows the mean falls to zero
-# and the deviation rises to that of the prior: the machine says that it does not know.
+# Mean and standard deviation of the score over the plane. Far from all training rows the mean
+# falls to zero and the standard deviation rises to that of the prior.
 
 edge = np.linspace(-3.0, 4.0, 140)
 grid = np.stack([part.ravel() for part in np.meshgrid(edge, edge)], axis=1)
@@ -45,18 +45,18 @@ for ax, values, title, colours in (
 plt.show()
 
 # %%
-# A use of it: leave those rows to somebody else whose score is within two deviations of zero.
+# One use: abstain for rows whose score is within two standard deviations of zero.
 
 X_new, y_new = make_moons(4000, noise=0.3, random_state=1)
 mean, deviation = model.decision_function(X_new, return_std=True)
 sure = np.abs(mean) > 2.0 * deviation
 right = model.predict(X_new) == y_new
-print(f"all rows              {100 * right.mean():.1f} % right")
-print(f"the sure ones         {100 * right[sure].mean():.1f} % right ({100 * sure.mean():.0f} %)")
-print(f"the others            {100 * right[~sure].mean():.1f} % right")
+print(f"all rows              {100 * right.mean():.1f} % correct")
+print(f"certain               {100 * right[sure].mean():.1f} % correct ({100 * sure.mean():.0f} %)")
+print(f"uncertain             {100 * right[~sure].mean():.1f} % correct")
 
 # %%
-# The point estimate for comparison: C = 2 / lam is the same machine, without the doubts.
+# The point estimate for comparison: an SVC with C = 2 / lam is the mode of the posterior.
 
 point = SVC(C=2.0 / 0.5, gamma=1.0, intercept="regularized").fit(X, y)
-print(f"SVC                   {100 * point.score(X_new, y_new):.1f} % right")
+print(f"SVC                   {100 * point.score(X_new, y_new):.1f} % correct")

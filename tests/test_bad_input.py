@@ -136,7 +136,7 @@ def test_fit(parameters, arguments, error, message):
     ("name", "counterpart"),
     [
         ("cache_size", "memory_limit"),
-        ("shrinking", "none is needed"),
+        ("shrinking", "not needed, shrinking is automatic"),
         ("probability", "CalibratedClassifierCV"),
     ],
 )

@@ -101,7 +101,7 @@ def test_sparse_rows_stay_sparse(run, tmp_path):
     for scale in ("none", "minmax", "standard"):
         good(run("train", "data.txt", "-o", "model", "--scale", scale, "-q"))
         model = margrave.load("model")
-        assert sparse.issparse(cli.machines.machine_of(model).support_vectors_)
+        assert sparse.issparse(cli.machines.final_estimator(model).support_vectors_)
         good(run("predict", "model", "data.txt", "-o", "out"))
 
 
@@ -113,7 +113,7 @@ def test_labels_of_a_table(run, tmp_path):
     (tmp_path / "b.csv").write_text("x;z\n1;2\n3;0\n")
     assert good(run("predict", "model", "b.csv")).split() == ["no", "yes"]
     (tmp_path / "c.csv").write_text("x;w\n1;2\n")
-    assert "a column is called 'w', the model expects 'z'" in run("predict", "model", "c.csv")[2]
+    assert "a column is named 'w', the model expects 'z'" in run("predict", "model", "c.csv")[2]
     good(run("train", "a.csv", "--label", "1", "-o", "again", "-q"))
     assert margrave.load("again").classes_.tolist() == ["no", "yes"]
     code, _, err = run("train", "a.csv", "-o", "model")
@@ -147,19 +147,19 @@ def test_options_reach_the_estimator(run, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["-b", "1"], "-b 1 is not offered"),
+        (["-b", "1"], "-b 1 is not supported"),
         (["-c", "-3"], "'C' parameter of SVC must be"),
         (["-c", "x"], "Invalid value for '-c'"),
         (["-t", "9"], "'kernel' parameter of SVC must be"),
-        (["-s", "magic"], "there is no estimator 'magic'"),
+        (["-s", "magic"], "unknown estimator 'magic'"),
         (["-n", "0.5"], "SVC has no parameter 'nu'"),
-        (["--set", "C"], "--set wants NAME=VALUE"),
-        (["-w5", "2"], "a weight for label 5, which is not in the data"),
+        (["--set", "C"], "--set needs NAME=VALUE"),
+        (["-w5", "2"], "there is a weight for label 5, which is not in the data"),
         (["-w1", "x"], "the weight of label 1 must be positive"),
         (["--scale", "log"], "--scale must be minmax, standard or none"),
         (["--format", "pickle"], "--format must be"),
-        (["-o", "x.model", "--scale", "minmax"], "cannot hold a scaler"),
-        (["-o", "nowhere/model"], "nowhere: there is no such folder"),
+        (["-o", "x.model", "--scale", "minmax"], "cannot contain a scaler"),
+        (["-o", "nowhere/model"], "nowhere: no such directory"),
         (["-v", "1"], "at least 2 folds"),
         (["--nonsense"], "No such option"),
         (["-g", "many"], "'gamma' parameter of SVC must be"),
@@ -178,17 +178,17 @@ def test_wrong_options_are_one_line(run, tmp_path, words, message):
 # --- bad files -----------------------------------------------------------------------------
 
 BAD_FILES = {
-    "empty.txt": (b"", "empty.txt: the file holds no rows"),
-    "empty.csv": (b"", "empty.csv: the file holds no rows"),
-    "header.csv": (b"a,label\n", "header.csv: the file holds no rows"),
+    "empty.txt": (b"", "empty.txt: the file contains no rows"),
+    "empty.csv": (b"", "empty.csv: the file contains no rows"),
+    "header.csv": (b"a,label\n", "header.csv: the file contains no rows"),
     "binary.txt": (bytes(range(256)), r"binary.txt:1: '\x00"),
-    "binary.csv": (b"a,b\n\xff\xfe,1\n", "binary.csv: this is no text (byte 4)"),
-    "null.csv": (b"a,label\n1,\x002\n", "null.csv: this is no text (byte 10)"),
+    "binary.csv": (b"a,b\n\xff\xfe,1\n", "binary.csv: not a text file (byte 4)"),
+    "null.csv": (b"a,label\n1,\x002\n", "null.csv: not a text file (byte 10)"),
     "order.txt": (b"1 1:1\n-1 3:1 2:1\n", "order.txt:2: index 2 comes after index 3"),
     "nan.txt": (b"1 1:1\n-1 1:nan\n", "nan.txt:2: the value 'nan' of index 1"),
-    "nan.csv": (b"a,label\n1,1\nnan,2\n", "nan.csv:3: a: 'nan' is no finite number"),
-    "word.csv": (b"a,label\n1,1\n\nred,2\n", "word.csv:4: a: 'red' is no finite number"),
-    "mark.csv": (b"a,label\n1,1\n1_0,2\n", "mark.csv:3: a: '1_0' is no finite number"),
+    "nan.csv": (b"a,label\n1,1\nnan,2\n", "nan.csv:3: a: 'nan' is not a finite number"),
+    "word.csv": (b"a,label\n1,1\n\nred,2\n", "word.csv:4: a: 'red' is not a finite number"),
+    "mark.csv": (b"a,label\n1,1\n1_0,2\n", "mark.csv:3: a: '1_0' is not a finite number"),
     "cell.csv": (b"a,label\n1,1\n,2\n", "cell.csv:3: a: a cell is empty"),
     "nolabel.csv": (b"a,label\n1,1\n2,\n", "nolabel.csv:3: label: the label is missing"),
     "nolabel.txt": (b"1 1:1\n2:1\n", "nolabel.txt:2: the label is missing"),
@@ -197,9 +197,9 @@ BAD_FILES = {
     "short.txt": (b"1 1:1\n-1 1:", "short.txt:2: the value of index 1 is missing"),
     "short.gz": (b"\x1f\x8b\x08\x00\x00\x00", "short.gz: the compressed file is damaged"),
     "one.txt": (b"1 1:1\n1 1:2\n", "only 1 class"),
-    "bad.npy": (b"\x93NUMPY", "bad.npy: this is no file of NumPy arrays"),
-    "text.npy": (b"hello", "text.npy: this is no file of NumPy arrays"),
-    "bad.npz": (b"PK\x03\x04", "bad.npz: this is no file of NumPy arrays"),
+    "bad.npy": (b"\x93NUMPY", "bad.npy: not a file of NumPy arrays"),
+    "text.npy": (b"hello", "text.npy: not a file of NumPy arrays"),
+    "bad.npz": (b"PK\x03\x04", "bad.npz: not a file of NumPy arrays"),
     "bad.parquet": (b"PAR1", "bad.parquet: "),
     "labels.txt": (b"0.5 1:1\n1.5 1:2\n", "label"),
 }
@@ -218,10 +218,10 @@ def test_bad_data_is_one_line_and_no_model(run, tmp_path, name):
 
 def test_bad_arrays(run, tmp_path):
     for name, array, message in (
-        ("flat.npy", np.zeros(3), "the array has 1 dimensions, needs 2"),
-        ("nan.npy", np.array([[1.0, np.nan]]), "the array: row 1 is no finite number"),
-        ("words.npy", np.array([["a", "b"]]), "holds no numbers"),
-        ("object.npy", np.array([[1, "b"]], dtype=object), "no file of NumPy arrays"),
+        ("flat.npy", np.zeros(3), "the array has 1 dimensions instead of 2"),
+        ("nan.npy", np.array([[1.0, np.nan]]), "the array: row 1 is not a finite number"),
+        ("words.npy", np.array([["a", "b"]]), "is not numeric"),
+        ("object.npy", np.array([[1, "b"]], dtype=object), "not a file of NumPy arrays"),
     ):
         np.save(tmp_path / name, array)
         code, _, err = run("train", name, "--label", "0", "-o", "model")
@@ -277,8 +277,8 @@ def test_bad_models(run, tmp_path):
     (tmp_path / "svm").write_text("svm_type c_svc\nkernel_type rbf\nrho x\n")
     for name, message in (
         ("altered", "altered: the model file was altered or damaged"),
-        ("short", "short: the model file is cut short"),
-        ("text", "text: this is no model file"),
+        ("short", "short: the model file is truncated"),
+        ("text", "text: not a model file"),
         ("svm", "svm:4: the model file ends before its table"),
         ("missing", "missing: No such file or directory"),
         (".", ".: Is a directory"),
@@ -338,7 +338,7 @@ def test_evaluate(run, tmp_path):
     data = write(tmp_path, "csv", X, y)
     good(run("train", *data, "-o", "model", "-q"))
     out = good(run("evaluate", "model", *data))
-    assert "accuracy: " in out and "label, predicted as" in out
+    assert "accuracy: " in out and "true \\ predicted" in out
     good(run("train", *data, "-s", "SVR", "-o", "model", "-q"))
     assert "mean squared error: " in good(run("evaluate", "model", *data))
     good(run("train", *data, "-s", "OneClassSVM", "-o", "model", "-q"))
@@ -373,7 +373,7 @@ def test_precomputed_kernel(run, tmp_path):
     np.testing.assert_array_equal(np.loadtxt("out"), expected)
     write(tmp_path, "libsvm", X, y)
     code, _, err = run("train", "data.txt", "-t", "4", "-o", "model", "-q")
-    assert code == 2 and "a precomputed kernel needs 0:number" in err
+    assert code == 2 and "with a precomputed kernel every row must begin with 0:number" in err
 
 
 def test_tune(run, tmp_path, monkeypatch):
@@ -465,7 +465,7 @@ def test_their_command_lines(run, tmp_path):
         (["-z", "1", "data.txt"], "unknown option -z"),
         (["-c"], "option -c needs a value"),
         (["-c", "x", "data.txt"], "-c needs a number"),
-        (["-b", "1", "data.txt"], "-b 1 is not offered"),
+        (["-b", "1", "data.txt"], "-b 1 is not supported"),
         (["-t", "7", "data.txt"], "-t must be from 0 to 4"),
         (["missing"], "missing: No such file"),
     ],

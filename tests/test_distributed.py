@@ -186,7 +186,7 @@ def test_collections(client):
     np.testing.assert_allclose(
         model.decision_function(rows).compute(), model.decision_function(X), rtol=1e-12
     )
-    with pytest.raises(ValueError, match="needs rows in one array"):
+    with pytest.raises(ValueError, match="needs all rows in one array"):
         model.certify(rows, labels)
 
 

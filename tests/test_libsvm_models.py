@@ -179,13 +179,13 @@ def test_what_libsvm_has_not(tmp_path, kind, model, words):
 
 def test_labels_and_formats_that_do_not_fit(tmp_path):
     X, y = rows("four")
-    with pytest.raises(ValueError, match="whole numbers"):
+    with pytest.raises(ValueError, match="must be integers"):
         names = np.array(["a", "b"])[(y > 0).astype(int)]
         margrave.save_libsvm_model(SVC().fit(X, names), tmp_path / "model")
     model = SVC(kernel="linear").fit(X, y)
-    with pytest.raises(ValueError, match="LIBLINEAR has no pairs"):
+    with pytest.raises(ValueError, match="LIBLINEAR has no one-vs-one models"):
         margrave.save_libsvm_model(model, tmp_path / "model", format="liblinear")
-    with pytest.raises(ValueError, match="linear kernel alone"):
+    with pytest.raises(ValueError, match="only has the linear kernel"):
         margrave.save_libsvm_model(SVC().fit(X, y), tmp_path / "model", format="liblinear")
     with pytest.raises(ValueError, match="format must be"):
         margrave.save_libsvm_model(model, tmp_path / "model", format="pickle")
@@ -210,7 +210,7 @@ LINEAR = "solver_type L2R_LR\nnr_class 2\nlabel 1 -1\nnr_feature 2\nbias -1\nw\n
     ("text", "words"),
     [
         ("", "model:1: the model file ends before its table"),
-        ("hello\nSV\n1 1:1\n", "model:1: this is no model file"),
+        ("hello\nSV\n1 1:1\n", "model:1: not a model file"),
         (GOOD.replace("c_svc", "d_svc"), "model:1: svm_type is 'd_svc', must be one of c_svc"),
         (GOOD.replace("rbf", "magic"), "model:2: kernel_type is 'magic'"),
         (GOOD.replace("gamma 0.5", "gamma x"), "model:3: gamma needs 1 number"),
@@ -222,7 +222,7 @@ LINEAR = "solver_type L2R_LR\nnr_class 2\nlabel 1 -1\nnr_feature 2\nbias -1\nw\n
         (GOOD.replace("total_sv 2", "total_sv 3"), "model:5: total_sv is 3, but there are 2"),
         (GOOD.replace("rho 0.1", "rho inf"), "model:6: rho needs 1 number"),
         (GOOD.replace("rho 0.1\n", ""), "rho needs 1 number"),
-        (GOOD.replace("label 1 -1", "label 1 1"), "model:7: label needs different"),
+        (GOOD.replace("label 1 -1", "label 1 1"), "model:7: label must be distinct integers"),
         (GOOD.replace("nr_sv 1 1", "nr_sv 2 1"), "model:8: nr_sv must add up"),
         (GOOD.replace("nr_sv 1 1", "nr_sv 3 -1"), "model:8: nr_sv must add up"),
         (GOOD.replace("-1 2:0.25", "-1 2:x"), "model:11: the value 'x' of index 2"),
@@ -231,8 +231,8 @@ LINEAR = "solver_type L2R_LR\nnr_class 2\nlabel 1 -1\nnr_feature 2\nbias -1\nw\n
         (GOOD.replace("kernel_type rbf", "kernel_type precomputed"), "model: support vectors of a"),
         (LINEAR.replace("L2R_LR", "L9"), "model:1: solver_type is 'L9'"),
         (LINEAR.replace("-1\n", "", 2), ""),
-        (LINEAR + "3\n", "model:4: nr_feature asks for 2 lines of w, there are 3"),
-        (LINEAR.replace("bias -1", "bias 1"), "asks for 3 lines"),
+        (LINEAR + "3\n", "model:4: nr_feature needs 2 lines of w, there are 3"),
+        (LINEAR.replace("bias -1", "bias 1"), "needs 3 lines"),
         (LINEAR.replace("0.5", "a"), "model:7: 'a' is no finite number"),
         (LINEAR.replace("label 1 -1\n", ""), "label is missing"),
     ],

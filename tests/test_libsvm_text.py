@@ -166,7 +166,7 @@ def test_an_error_names_the_line(read, text, line, words):
 
 @pytest.mark.parametrize("text", ["", "\n\n", "# nothing\n", "   "])
 def test_a_file_without_rows_is_refused(read, text):
-    with pytest.raises(ValueError, match="holds no rows"):
+    with pytest.raises(ValueError, match="contains no rows"):
         read(text)
 
 
@@ -238,7 +238,7 @@ def test_bad_rows_are_not_written(tmp_path):
     for X, y, words in (
         ([[math.nan]], [1], "finite"),
         ([[1.0]], [math.inf], "finite"),
-        ([[1.0]], [1, 2], "do not belong together"),
+        ([[1.0]], [1, 2], "which does not match 2 labels"),
     ):
         with pytest.raises(ValueError, match=words):
             save_libsvm(path, X, y)

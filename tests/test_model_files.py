@@ -273,10 +273,10 @@ def test_a_later_version_is_said_to_be_one(path, monkeypatch):
 
 def test_other_files_are_no_models(path, tmp_path):
     safetensors.numpy.save_file({"x": np.zeros(3)}, path, {"format": "other"})
-    with pytest.raises(ValueError, match="no model file"):
+    with pytest.raises(ValueError, match="not a model file"):
         margrave.load(path)
     path.write_bytes(b"\x80\x04\x95pickled")
-    with pytest.raises(ValueError, match="no model file"):
+    with pytest.raises(ValueError, match="not a model file"):
         margrave.load(path)
     with pytest.raises(FileNotFoundError):
         margrave.load(tmp_path / "nothing")

@@ -115,7 +115,7 @@ def test_what_has_no_onnx_form():
     from margrave.onnx import to_onnx
 
     X, y = rows("two")
-    with pytest.raises(ValueError, match="model of parts has no ONNX form"):
+    with pytest.raises(ValueError, match="model of parts cannot be exported"):
         to_onnx(SVC(solver=DivideAndConquer(early=1)).fit(X, y), X)
-    with pytest.raises(ValueError, match="callable kernel has no ONNX form"):
+    with pytest.raises(ValueError, match="callable kernel cannot be exported"):
         to_onnx(SVC(kernel=lambda A, B: A @ B.T).fit(X, y), X)

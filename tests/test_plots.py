@@ -49,7 +49,7 @@ def test_margins_of_several_classes():
     margin = plots.margins(model, d.data, d.target)
     np.testing.assert_array_equal(margin > 0, model.predict(d.data) == d.target)
     assert isinstance(plots.margin_distribution(model, d.data, d.target), Axes)
-    with pytest.raises(ValueError, match="labels that the estimator does not know"):
+    with pytest.raises(ValueError, match="y contains labels that were not in training"):
         plots.margins(model, d.data, d.target + 5)
 
 
@@ -69,7 +69,7 @@ def test_boundary(models):
     d = load_iris()
     three = SVC().fit(d.data[:, :2], d.target)
     assert isinstance(plots.decision_boundary(three, d.data[:, :2], d.target, resolution=40), Axes)
-    with pytest.raises(ValueError, match="two features only"):
+    with pytest.raises(ValueError, match="exactly two features"):
         plots.decision_boundary(svm, d.data, d.target)
     with pytest.raises(ValueError, match="2 labels for 1 estimators"):
         plots.margin_distribution(svm, X, y, labels=["a", "b"])
@@ -80,4 +80,4 @@ def test_example_runs(monkeypatch, capsys):
     monkeypatch.setattr(pyplot, "show", lambda: shown.append(pyplot.gcf()))
     runpy.run_path(str(ROOT / "examples" / "margins.py"), run_name="__main__")
     assert len(shown) == 3 and all(figure.axes for figure in shown)
-    assert "labels are final" in capsys.readouterr().out
+    assert "labels are certified" in capsys.readouterr().out

@@ -63,7 +63,7 @@ def expected(model, one_class):
     if model._local is not None or any("parts" in record for record in model.history_):
         wanted |= {"parts"}
     if model._kernel.name == "linear":
-        wanted |= {"weights-of-the-features"}
+        wanted |= {"feature-weights"}
     return wanted | {"most-influential-support-vectors"}
 
 
@@ -71,7 +71,7 @@ CURVES = {"roc-and-precision-recall"}
 # sections that are nothing without a picture
 PICTURED = {
     "convergence", "margins", "scores", "residuals", "confusion-matrix", "calibration", "posterior",
-    "weights-of-the-features", "tuning", *CURVES,
+    "feature-weights", "tuning", *CURVES,
 }  # fmt: skip
 
 
@@ -182,7 +182,7 @@ def test_parts_and_levels():
     whole = SVC(gamma=2.0, solver="dc").fit(X, y)  # on its way through parts
     page = Page(whole.report(X, y))
     assert "the last model of parts" in page.words("parts")
-    assert "models of parts, on their own problem" in page.words("convergence")
+    assert "models of parts, independent problems" in page.words("convergence")
 
 
 # --- rows of any kind ----------------------------------------------------------------------
@@ -229,7 +229,7 @@ def test_tables_and_sparse_rows():
     model = SVC(kernel="linear").fit(frame, y)
     page = Page(model.report(frame, pandas.Series(y)))
     assert set(names) <= page.rows("data").keys()
-    assert "petal width" in page.pictures["weights-of-the-features"][0]["texts"]
+    assert "petal width" in page.pictures["feature-weights"][0]["texts"]
     assert model.report(polars.from_pandas(frame), y) == model.report(frame, y)
     S = sparse.csr_matrix(np.where(X < 1.0, 0.0, X))
     inside = Page(SVC(kernel="linear").fit(S, y).report(S.tocsc(), y))
@@ -245,8 +245,8 @@ def test_rows_in_blocks():
     model = SVC(kernel="linear", intercept="regularized").fit(blocks, y)
     page = Page(model.report(blocks, y))
     assert page.tiles["accuracy"] == Page(model.report(X, y)).tiles["accuracy"]
-    assert "weights-of-the-features" in page.ids
-    assert "holds no copy of its support vectors" in page.words("left-out")
+    assert "feature-weights" in page.ids
+    assert "has no copy of its support vectors" in page.words("left-out")
 
 
 def test_means_of_features_far_from_zero():
@@ -269,7 +269,7 @@ def test_two_hundred_classes():
     page = Page(text)
     assert len(text) < 200_000
     assert set(page.ids) >= {"margins", "confusion-matrix", "convergence"}
-    assert "200 classes would be as many curves" in page.words("left-out")
+    assert "200 classes would need as many curves" in page.words("left-out")
     counts = metrics.confusion_matrix(y, model.predict(X))
     np.fill_diagonal(counts, 0)
     pairs = [row for row in page.tables["confusion-matrix"] if len(row) == 4 and row[0].isdigit()]
@@ -291,19 +291,19 @@ def test_many_rows_are_drawn_together():
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(text) < 120_000 and peak < 20 * X.nbytes
-    assert "They are not the rows of the fit" in Page(text).text
+    assert "They are not the training rows" in Page(text).text
 
 
 def test_whose_rows_they_are():
     X, y = make_moons(100, random_state=0)
     model = SVC().fit(X, y)
-    assert "They are the rows of the fit" in model.report(X, y)
-    assert "They are not the rows of the fit" in model.report(X + 1.0, y)
-    assert "They are not the rows of the fit" in model.report(X[:50], y[:50])
+    assert "They are the training rows" in model.report(X, y)
+    assert "They are not the training rows" in model.report(X + 1.0, y)
+    assert "They are not the training rows" in model.report(X[:50], y[:50])
     K = X @ X.T
     model = SVC(kernel="precomputed").fit(K, y)
-    assert "They are the rows of the fit" in model.report(K, y)
-    assert "They are not the rows of the fit" in model.report((X + 0.3) @ X.T, y)
+    assert "They are the training rows" in model.report(K, y)
+    assert "They are not the training rows" in model.report((X + 0.3) @ X.T, y)
 
 
 def test_models_without_a_history(tmp_path):
@@ -394,7 +394,7 @@ def test_searches_over_one_parameter(grid, pictures):
     tuner = Tuner(make_pipeline(StandardScaler(), SVC()), {f"svc__{k}": v for k, v in grid.items()})
     page = Page(tuner.fit(X, y).report(X, y))
     assert len(page.pictures.get("tuning", [])) == pictures
-    assert "Rows go through StandardScaler first" in page.words("parameters")
+    assert "Rows are first transformed by StandardScaler" in page.words("parameters")
     assert "after StandardScaler" in page.words("most-influential-support-vectors")
 
 
@@ -405,7 +405,7 @@ def test_searches_without_a_machine(search):
     with pytest.raises(ValueError, match="set refit=True"):
         Tuner(SVC(), {"C": [1.0, 2.0]}, refit=False).fit(X, y).report(X, y)
     foreign = Tuner(LogisticRegression(max_iter=500), {"C": [1.0, 2.0]}).fit(X, y)
-    with pytest.raises(ValueError, match="needs a kernel machine of margrave, got a Logistic"):
+    with pytest.raises(ValueError, match="needs an estimator of margrave, got Logistic"):
         foreign.report(X, y)
 
 
@@ -460,10 +460,10 @@ def test_bad_input():
         ((X[:, :3], y), "X has 3 features, but SVC is expecting 4"),
         ((X, y[:-1]), "inconsistent numbers of samples"),
         ((X, None), "a report on SVC needs y"),
-        ((X, y + 1), "labels that the model does not know: 3"),
-        ((X, np.full(150, "x")), "labels that the model does not know: .*'x'"),
+        ((X, y + 1), "labels that were not in training: 3"),
+        ((X, np.full(150, "x")), "labels that were not in training: .*'x'"),
         ((X[:0], y[:0]), "no rows"),
-        ((X[0], y[:1]), "1 dimensions, needs 2"),
+        ((X[0], y[:1]), "1 dimensions instead of 2"),
         ((np.where(X > 7, np.nan, X), y), "NaN"),
         ((X, y, np.zeros(150)), "non-zero"),
         ((X, y, -np.ones(150)), "[Nn]egative"),
@@ -475,7 +475,7 @@ def test_bad_input():
         SVC().report(X, y)
     with pytest.raises(ValueError, match="NaN"):
         SVR().fit(X, y).report(X, np.full(150, np.nan))
-    with pytest.raises(ValueError, match="kernel machine of margrave"):
+    with pytest.raises(ValueError, match="estimator of margrave"):
         make_report(LogisticRegression(max_iter=500).fit(X, y), X, y)
 
 
@@ -497,7 +497,7 @@ def test_a_report_is_a_string_that_saves_itself(tmp_path):
     assert isinstance(report, Report) and isinstance(report, str)
     report.save(tmp_path / "report.html")
     assert (tmp_path / "report.html").read_bytes().decode() == report
-    assert re.fullmatch(r"<Report of \d+ kB: save\(path\) writes it>", repr(report))
+    assert re.fullmatch(r"<Report, \d+ kB: write it with save\(path\)>", repr(report))
     shown = report._repr_html_()
     assert shown.startswith("<iframe srcdoc=") and shown.count("<") == 2
     with pytest.raises(FileNotFoundError):
@@ -535,7 +535,7 @@ def test_the_command_writes_a_page(run, files, tmp_path):
     accuracy = np.mean(margrave.load("model").predict(X) == y)
     assert value(page.tiles["accuracy"]) == pytest.approx(100 * accuracy, abs=0.06)
     assert {"a", "b", "c", "d"} <= page.rows("data").keys()
-    assert "Rows go through StandardScaler first" in page.words("parameters")
+    assert "Rows are first transformed by StandardScaler" in page.words("parameters")
     good(run("report", "model", "data.csv", "-q"))
     assert (tmp_path / "model.html").read_text() == (tmp_path / "report.html").read_text()
 
@@ -570,10 +570,10 @@ BAD_DATA = {
     "hole.csv": ("a,b,c,d,label\n1,2,3,4,\n", "hole.csv:2: label: the label is missing"),
     "other.csv": (
         "a,b,c,d,label\n1,2,3,4,7\n",
-        "other.csv: y has labels that the model does not know: 7",
+        "other.csv: y contains labels that were not in training: 7",
     ),
-    "names.csv": ("a,b,c,x,label\n1,2,3,4,1\n", "names.csv: a column is called 'x'"),
-    "empty.csv": ("", "empty.csv: the file holds no rows"),
+    "names.csv": ("a,b,c,x,label\n1,2,3,4,1\n", "names.csv: a column is named 'x'"),
+    "empty.csv": ("", "empty.csv: the file contains no rows"),
     "missing.csv": (None, "missing.csv: No such file or directory"),
 }
 
@@ -592,14 +592,14 @@ def test_bad_data_is_one_line_and_no_page(run, files, tmp_path, name):
 def test_pages_that_cannot_be_written(run, files, tmp_path):
     (tmp_path / "old.html").write_text("old")
     for output, message in (
-        ("nowhere/report.html", "nowhere: there is no such folder"),
-        (".", ".: is a folder, not a file"),
+        ("nowhere/report.html", "nowhere: no such directory"),
+        (".", ".: is a directory"),
         ("/dev/full", "/dev/full: No space left on device"),
     ):
         code, _, err = run("report", "model", "data.csv", "-o", output)
         assert code == 2 and message in err
     code, _, err = run("report", "data.csv", "data.csv", "-o", "old.html")
-    assert code == 2 and "data.csv: this is no model file" in err
+    assert code == 2 and "data.csv: not a model file" in err
     assert (tmp_path / "old.html").read_text() == "old"
     assert {path.name for path in tmp_path.iterdir()} == {"data.csv", "model", "old.html"}
 

@@ -81,7 +81,7 @@ def test_models_of_rows_outside_memory_hold_no_rows(tmp_path):
         again = pickle.loads(pickle.dumps(model))
         assert len(pickle.dumps(model)) < X.nbytes // 4
         np.testing.assert_array_equal(again.predict(X), model.predict(X))
-        with pytest.raises(AttributeError, match="support_ of the data"):
+        with pytest.raises(AttributeError, match="support_ of the training data"):
             _ = again.support_vectors_
         assert again.certify(X, y) == pytest.approx(model.gap_, abs=1e-9)
 
@@ -95,7 +95,7 @@ def test_blocks_are_refused_where_they_cannot_work():
         SVC(kernel="linear", solver="cd").fit(blocks, y)
     with pytest.raises(ValueError, match="multi_class='ovr'"):
         SVC(kernel="linear").fit(blocks, np.arange(len(y)) % 3)
-    with pytest.raises(ValueError, match="weight zero"):
+    with pytest.raises(ValueError, match="weights of zero"):
         SVC(kernel="linear").fit(blocks, y, sample_weight=np.arange(len(y)) > 5)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         SVC(kernel="linear").fit(blocks, y[:-1])

@@ -43,7 +43,7 @@ from margrave import (
     OneClassSVM,
     Tuner,
 )
-from margrave.estimators._base import KernelMachine
+from margrave.estimators._base import KernelEstimator
 from margrave.kernels import Kernel
 from margrave.problem import Data
 from margrave.solvers import WorkingSet
@@ -127,7 +127,7 @@ CASES = {
 
 def sharp(estimator):
     """The estimator at a tolerance at which its scores are settled."""
-    if isinstance(estimator, KernelMachine) and estimator.tol == 1e-3:
+    if isinstance(estimator, KernelEstimator) and estimator.tol == 1e-3:
         joint = getattr(estimator, "multi_class", None) == "crammer_singer"
         return clone(estimator).set_params(tol=1e-4 if joint else TOL)
     return estimator
@@ -269,7 +269,7 @@ def counted(monkeypatch):
     """Kernel values and rounds of all fits, and how they started."""
     counts = {"kernel_values": 0, "rounds": 0, "fits": 0, "stores": 0, "known scores": 0}
     conclude, core, kernel_rows = (
-        KernelMachine._conclude,
+        KernelEstimator._conclude,
         StartedProblem.core,
         Data.kernel_rows,
     )
@@ -290,7 +290,7 @@ def counted(monkeypatch):
         counts["stores"] += 1
         return kernel_rows(self, *args, **kwargs)
 
-    monkeypatch.setattr(KernelMachine, "_conclude", counting)
+    monkeypatch.setattr(KernelEstimator, "_conclude", counting)
     monkeypatch.setattr(StartedProblem, "core", started)
     monkeypatch.setattr(Data, "kernel_rows", made)
     return counts

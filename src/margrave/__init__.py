@@ -1,10 +1,10 @@
-"""margrave: kernel machines for large data, each with a certificate of optimality.
+"""margrave: kernel methods for large data, with a certificate of optimality for every fit.
 
 Every estimator solves
 
     min over beta   1/2 beta' K beta + sum_i h_i(beta_i)        one signed dual variable per row
 
-and reports the relative duality gap of what it returns.
+and reports the relative duality gap of its solution.
 """
 
 from importlib.metadata import version

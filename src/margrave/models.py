@@ -1,4 +1,4 @@
-"""What predicts: models that hold no more than they need."""
+"""Models that compute the scores of new rows."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from margrave.rows import RowBlocks
 
 Floats = NDArray[np.float64]
 
-_LEAST_PRIOR = 1e-12  # k(x, x) of a row, in those of others: a row of zeros knows nothing
-_SMALL_WORK = 1 << 20  # multiplications below which a second thread costs more than it brings
+_LEAST_PRIOR = 1e-12  # least k(x, x), relative to the largest: it is zero for a row of zeros
+_SMALL_WORK = 1 << 20  # multiplications below which a second thread does not pay off
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,12 @@ class Expansion:
     Parameters
     ----------
     points : ndarray or CSR of shape (n_points, d)
-        For a precomputed kernel: the numbers of the training rows that are the points.
+        For a precomputed kernel: the indices of the points among the training rows.
     coef : float64 array of shape (n_points, n_outputs)
     kernel : Kernel
     intercept : float64 array of shape (n_outputs,)
     precision : {"float32", "float64"}
-        Of the kernel values; sums are always float64.
+        Precision of the kernel values; sums are always float64.
     """
 
     points: Any
@@ -49,7 +49,7 @@ class Expansion:
     ) -> Floats:
         """Evaluate the model on rows X (kernel values with all training rows if precomputed).
 
-        Raises ``_core.Stopped`` where no seconds are `left`.
+        Raises ``_core.Stopped`` when no time is `left`.
         """
         used = np.flatnonzero(self.coef.any(axis=1))
         everything = len(used) == len(self.coef)
@@ -78,7 +78,7 @@ class Expansion:
     def _in_blocks(
         self, X: Any, points: Any, coef: Floats, memory: int, left: Callable[[], float]
     ) -> Floats:
-        """Sums of a callable kernel, as many rows at a time as the memory allows."""
+        """Sums for a callable kernel, with as many rows at a time as the memory allows."""
         step = max(1, memory // (4 * 8 * points.shape[0]))
         blocks = []
         for first in range(0, X.shape[0], step):
@@ -118,14 +118,14 @@ class LinearModel:
 
 @dataclass(frozen=True)
 class Landmarks:
-    """Features of a kernel: products in the span of some points.
+    """Features whose inner products approximate a kernel, from some landmark points.
 
         phi(x) = L^-1 k(points, x),    L L' = k(points, points),    phi(x)'phi(z) ~ k(x, z)
 
     Parameters
     ----------
     points : ndarray or CSR of shape (n_points, d)
-        For a precomputed kernel: the numbers of the training rows that are the points.
+        For a precomputed kernel: the indices of the points among the training rows.
     factor : float64 array of shape (n_points, n_points)
         L, lower triangular.
     kernel : Kernel
@@ -144,7 +144,7 @@ class Landmarks:
 
 @dataclass(frozen=True)
 class Posterior:
-    """What is known of weights: their mean and covariance, and draws where they were kept.
+    """Posterior of the weights: mean and covariance, and the samples if they were kept.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ class Posterior:
         An intercept, if there is one, is the last weight.
     covariance : float64 array of shape (n_outputs, n_weights, n_weights)
     draws : float64 array of shape (n_draws, n_outputs, n_weights) or None
-        Of all chains, one after the other.
+        Samples of all chains, one chain after the other.
 
     Examples
     --------
@@ -174,7 +174,7 @@ class Posterior:
 
 
 def _squares(features: Any, products: Floats) -> Floats:
-    """Inner products of rows with rows, of which the first may be sparse."""
+    """Inner products of corresponding rows; `features` may be sparse."""
     entries = features.multiply(products) if sparse.issparse(features) else features * products
     found: Floats = np.asarray(entries.sum(axis=1)).ravel()
     return found
@@ -182,15 +182,15 @@ def _squares(features: Any, products: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class LocalModels:
-    """One model per part of the rows: the part that a row belongs to decides which one speaks.
+    """One model per part; a row is predicted by the model of the part that it belongs to.
 
     Parameters
     ----------
     assign : callable (X, threads) -> part of each row
     intercept : float64 array of shape (n_parts, n_outputs)
     known : float64 array of shape (n_parts, n_outputs)
-        +1 or -1 where a part has rows of that side alone and never speaks for the other, -inf for
-        a class that a part has no row of, else 0.
+        +1 or -1 if a part only has rows of that side and must not predict the other, -inf for a
+        class without rows in a part, else 0.
     """
 
     assign: Callable[[Any, int], NDArray[np.int64]]
@@ -212,10 +212,10 @@ class LocalModels:
 
 @dataclass(frozen=True)
 class Committee:
-    """All parts' models, each with the weight of what it knows of a row.
+    """The models of all parts, each weighted by its precision (a Bayesian committee machine).
 
-    A Bayesian committee machine: with m_c(x) the score of part c, v_c(x) its variance as a Gaussian
-    process on its points with noise 1/C, and k parts,
+    With m_c(x) the score of part c, v_c(x) its variance as a Gaussian process on its points with
+    noise 1/C, and k parts,
 
         v_c = (1 + 1e-6) k(x, x) - k_c' (K_cc + 1/C)^-1 k_c
         score = sum_c m_c / v_c  /  (sum_c 1 / v_c - (k - 1) / k(x, x))
@@ -223,7 +223,7 @@ class Committee:
     Parameters
     ----------
     points : list of arrays
-        Support vectors of each part, or some of them where they are many.
+        Support vectors of each part, or some of them if there are many.
     noise : float
         1 / C.
     kernel : Kernel
@@ -248,8 +248,8 @@ class Committee:
                 found.append(np.linalg.cholesky(K + self.noise * np.eye(len(K))))
             except np.linalg.LinAlgError:
                 raise ValueError(
-                    "a committee needs a kernel that is positive semidefinite, and this one is not"
-                    " on the support vectors of a part; use combine='nearest'"
+                    "a committee needs a positive semidefinite kernel, and this one is not on the"
+                    " support vectors of a part; use combine='nearest'"
                 ) from None
         return found
 
@@ -271,7 +271,7 @@ class Committee:
             if own.shape[0]:
                 products = self.kernel.values(X, own) + self.offset
                 known = (solve_triangular(factor, products.T, lower=True) ** 2).sum(axis=0)
-            # rounding may know more than there is to know
+            # rounding errors may make the difference negative
             variance = np.maximum(prior - known, 0.0) + 1e-6 * prior
             sums += (expand(X, c) + self.intercept[c]) / variance[:, None]
             weights = weights + 1.0 / variance

@@ -1,11 +1,11 @@
-"""ONNX export (extra ``onnx``): converters for skl2onnx, by its conventions.
+"""ONNX export (extra ``onnx``): converters for skl2onnx.
 
     scores = sum_j coef_j k(x, x_j) + b          in double precision, whatever the input
 
-An import of this module registers the converters, so that ``skl2onnx.to_onnx`` takes every
-estimator of the package, alone or at the end of a pipeline; `to_onnx` is that call. Classifiers
-have the outputs `label` and `scores` (`decision_function`, or `predict_proba` where there is one),
-one-class machines `label` and `scores`, regression `variable`.
+Importing this module registers the converters, so that ``skl2onnx.to_onnx`` accepts every
+estimator of the package, alone or at the end of a pipeline; `to_onnx` calls it. Classifiers have
+the outputs `label` and `scores` (`decision_function`, or `predict_proba` if there is one),
+one-class SVMs `label` and `scores`, regressors `variable`.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def to_onnx(model: Any, X: Any, **options: Any) -> Any:
     Parameters
     ----------
     model : estimator or Pipeline
-        Fitted; models of parts and callable kernels have no ONNX form.
+        Fitted estimator; models of parts and callable kernels cannot be exported.
     X : array-like of shape (n_samples, n_features)
-        Rows like those that will be predicted; one is enough, for their type.
+        At least one row of the kind that will be predicted, which determines the input type.
     **options
         Passed on to ``skl2onnx.to_onnx``.
 
@@ -57,7 +57,7 @@ class _Graph:
         self.scope, self.container = scope, container
 
     def constant(self, value: Any) -> str:
-        """Name of an array."""
+        """Add an array, and return its name."""
         array = np.asarray(value)
         kind = array.dtype.kind
         flat = array.ravel().tolist()
@@ -68,7 +68,7 @@ class _Graph:
         return name
 
     def __call__(self, op: str, *inputs: Any, output: str | None = None, **attributes: Any) -> str:
-        """Add a node; inputs that are no names become constants."""
+        """Add a node; inputs that are not names become constants."""
         names = [i if isinstance(i, str) else self.constant(i) for i in inputs]
         result: str = output or self.scope.get_unique_variable_name(op.lower())
         node = self.scope.get_unique_operator_name(op)
@@ -80,9 +80,9 @@ def _scores(graph: _Graph, model: Any, X: str) -> str:
     """Scores of the model's problems, one column each."""
     kernel = model._kernel
     if model._local is not None:
-        raise ValueError("a model of parts has no ONNX form; train to the end")
+        raise ValueError("a model of parts cannot be exported to ONNX; fit the whole problem")
     if kernel.is_callable:
-        raise ValueError("a callable kernel has no ONNX form")
+        raise ValueError("a callable kernel cannot be exported to ONNX")
     b = model.intercept_[None, :]
     if kernel.name == "linear":
         weights = model.coef_.toarray() if sparse.issparse(model.coef_) else model.coef_
@@ -109,7 +109,7 @@ def _kernel(graph: _Graph, kernel: Any, X: str, points: Floats) -> str:
         own = graph("ReduceSum", graph("Mul", X, X), np.array([1]), keepdims=1)
         squares = graph("Add", own, (points**2).sum(axis=1)[None])
         distances = graph("Sub", squares, graph("Mul", products, np.float64(2.0)))
-        distances = graph("Max", distances, np.float64(0.0))  # rounding may go below
+        distances = graph("Max", distances, np.float64(0.0))  # rounding errors may make it negative
         return graph("Exp", graph("Mul", distances, np.float64(-kernel.gamma)))
     scaled = graph("Mul", products, np.float64(kernel.gamma))
     shifted = graph("Add", scaled, np.float64(kernel.coef0))
@@ -117,11 +117,11 @@ def _kernel(graph: _Graph, kernel: Any, X: str, points: Floats) -> str:
         return graph("Tanh", shifted)
     if kernel.name == "poly":
         return graph("Pow", shifted, np.float64(kernel.degree))
-    raise ValueError(f"the kernel {kernel.name!r} has no ONNX form")
+    raise ValueError(f"the kernel {kernel.name!r} cannot be exported to ONNX")
 
 
 def _sides(k: int) -> tuple[Floats, Floats]:
-    """Which class each pair speaks for when its score is positive, and when it is not."""
+    """The class that each pair votes for if its score is positive, and if it is not."""
     pairs = list(combinations(range(k), 2))
     first, second = np.zeros((len(pairs), k)), np.zeros((len(pairs), k))
     for p, (i, j) in enumerate(pairs):
@@ -138,7 +138,7 @@ def _votes(graph: _Graph, scores: str, k: int, comparison: str) -> str:
 
 
 def _best(graph: _Graph, model: Any, scores: str) -> str:
-    """Number of the predicted class."""
+    """Index of the predicted class."""
     k, order = len(model.classes_), model._tie_order
     probabilistic = hasattr(model, "predict_proba")
     if model._scheme == "binary":
@@ -205,7 +205,7 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
 
 
 def _labels(model: Any) -> Any:
-    """Classes as an array of strings, whole numbers or doubles."""
+    """Classes as an array of strings, integers or doubles."""
     classes = model.classes_
     if classes.dtype.kind in "UO":
         return classes.astype(str)
@@ -229,7 +229,7 @@ def _parse(scope: Any, model: Any, inputs: Any, custom_parsers: Any = None) -> A
 
 
 def _shapes(operator: Any) -> None:
-    """All that is known of the shapes is said when the outputs are declared."""
+    """Nothing to infer: `_parse` declares the shapes of the outputs."""
 
 
 def _alias(cls: type) -> str:

@@ -1,7 +1,7 @@
-"""Pictures of fitted estimators: margins, decision boundaries, convergence.
+"""Plots of fitted estimators: margins, decision boundaries, convergence.
 
-Each function draws on given Axes or on new ones and returns them. matplotlib is imported only here
-and only when a picture is asked for: ``pip install margrave[plots]``.
+Each function draws on the given Axes or on new ones and returns them. matplotlib is only imported
+when a function is called: ``pip install margrave[plots]``.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from margrave.report.scored import margins_of
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# blue and orange first: they stay apart for colour-blind readers and in grey print
+# blue and orange first: they can be distinguished by colour-blind readers and in greyscale
 _COLOURS = ("#2b6cb0", "#dd6b20", "#2f855a", "#805ad5", "#b83280", "#b7791f", "#319795", "#718096")
 _INK = "#2d3748"
-_POINTS = 2000  # points drawn over a boundary: more hide it
+_POINTS = 2000  # rows drawn over a boundary: more would hide it
 
 
 def margin_distribution(
@@ -32,12 +32,12 @@ def margin_distribution(
     ax: Axes | None = None,
     labels: Sequence[str] | None = None,
 ) -> Axes:
-    """Draw how the margins of labelled rows are distributed.
+    """Draw the distribution of the margins of labelled rows.
 
-    The margin of a row is y f(x) with two classes, y = +-1; with more, the score of its class minus
-    the best score of the others. Negative margins are mistakes. One estimator gets a histogram;
-    several are compared by the share of rows whose margin is at most m: the steeper the curve, the
-    closer together the margins.
+    The margin of a row is y f(x) for two classes, y = +-1; for more, the score of its class minus
+    the best score of the others. Rows with negative margins are misclassified. For one estimator
+    this is a histogram; for several, their cumulative distributions: the steeper the curve, the
+    more similar the margins.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def margin_distribution(
     names = _names(models, labels)
     ax = _axes(ax)
     samples = [margins(model, X, y) for model in models]
-    # a few far rows must not squeeze the rest into one bar: cut at quantiles, gather the tails
+    # a few extreme rows must not squeeze the rest into one bar: the outer bins include the tails
     low = min(float(np.quantile(sample, 0.002)) for sample in samples)
     high = max(float(np.quantile(sample, 0.998)) for sample in samples)
     low, high = min(low, -0.1), max(high, 1.1)
@@ -68,7 +68,7 @@ def margin_distribution(
         wrong = 100 * float(np.mean(sample < 0))
         draw(ax, sample, low, high, colour, f"{name}: {wrong:.1f} % below zero")
     marks = [(0.0, "-", "wrong", "right", -6.0)]
-    if all(len(model.classes_) == 2 for model in models):  # votes know no margin of one
+    if all(len(model.classes_) == 2 for model in models):  # not meaningful for votes
         marks.append((1.0, "--", "margin 1", "left", 6.0))
     for place, style, text, side, shift in marks:
         ax.axvline(place, color=_INK, lw=1.0, ls=style, zorder=1)
@@ -79,8 +79,8 @@ def margin_distribution(
     ax.set_xlim(low, high)
     ax.set_ylim(0.0, ax.get_ylim()[1] * 1.05 if len(models) == 1 else 100.0)
     ax.set_xlabel("margin")
-    ax.set_ylabel("share of rows (%)" if len(models) == 1 else "rows of at most this margin (%)")
-    room = 12.0 + 16.0 * len(models)  # for the legend between title and picture
+    ax.set_ylabel("share of rows (%)" if len(models) == 1 else "rows with at most this margin (%)")
+    room = 12.0 + 16.0 * len(models)  # for the legend below the title
     ax.set_title("Margin distribution", loc="left", fontweight="bold", color=_INK, pad=room)
     ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(-0.01, 1.0), borderpad=0.0)
     return _polish(ax)
@@ -89,10 +89,10 @@ def margin_distribution(
 def decision_boundary(
     estimator: Any, X: Any, y: Any, ax: Axes | None = None, resolution: int = 300
 ) -> Axes:
-    """Draw the decision boundary of a classifier of two features, with some of the rows.
+    """Draw the decision boundary of a classifier with two features, and some of the rows.
 
-    With two classes the shade is the score, the solid line its zero and the dashed lines the
-    margins +-1; with more classes each region has the colour of its class.
+    For two classes the shade is the score, the solid line is the boundary and the dashed lines are
+    the margins +-1; for more classes each region has the colour of its class.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def decision_boundary(
     ax : matplotlib Axes, optional
         Where to draw.
     resolution : int, default=300
-        Points of the grid per axis.
+        Grid points per axis.
 
     Returns
     -------
@@ -113,7 +113,7 @@ def decision_boundary(
     X = X.toarray() if sparse.issparse(X) else np.asarray(X)
     y = np.asarray(y)
     if X.ndim != 2 or X.shape[1] != 2:
-        raise ValueError(f"a boundary can be drawn for two features only, X has shape {X.shape}")
+        raise ValueError(f"a boundary needs exactly two features, but X has shape {X.shape}")
     ax = _axes(ax)
     classes = np.asarray(estimator.classes_)
     colours = _palette(len(classes))
@@ -150,9 +150,9 @@ def decision_boundary(
 def convergence(
     estimators: Any, ax: Axes | None = None, labels: Sequence[str] | None = None
 ) -> Axes:
-    """Draw the relative duality gap and the objective over the seconds of the fit.
+    """Draw the relative duality gap and the objective over the time of the fit.
 
-    The gap is drawn on the left scale, the objective (dashed) on the right one.
+    The gap is on the left axis, the objective (dashed) on the right one.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ def convergence(
     ax = _axes(ax)
     right = ax.twinx()
     for name, model, colour in zip(names, models, _palette(len(models)), strict=True):
-        # several binary problems share one history: one line for each
+        # a history can contain several binary problems: one line for each
         for number, part in enumerate(runs_of(model.history_)):
             seconds, objective, gap = (
                 [record[key] for record in part] for key in ("seconds", "objective", "gap")
@@ -194,7 +194,7 @@ def convergence(
     ax.set_xlabel("seconds")
     ax.set_ylabel("relative duality gap")
     right.set_ylabel("objective")
-    room = 12.0 + 16.0 * (len(models) + 1)  # for the legend between title and picture
+    room = 12.0 + 16.0 * (len(models) + 1)  # for the legend below the title
     ax.set_title("Convergence", loc="left", fontweight="bold", color=_INK, pad=room)
     ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(-0.01, 1.0), borderpad=0.0)
     _polish(right).spines["right"].set_visible(True)
@@ -202,12 +202,12 @@ def convergence(
 
 
 def margins(estimator: Any, X: Any, y: Any) -> NDArray[np.float64]:
-    """Margin of each row: y f(x), or with several classes own score minus best other score."""
+    """Margin of each row: y f(x), or for several classes own score minus best other score."""
     classes = np.asarray(estimator.classes_)
     y = np.asarray(y)
     unknown = np.setdiff1d(y, classes)
     if unknown.size:
-        raise ValueError(f"y has labels that the estimator does not know: {unknown.tolist()}")
+        raise ValueError(f"y contains labels that were not in training: {unknown.tolist()}")
     own = np.searchsorted(classes, y)
     scores = np.asarray(estimator.decision_function(X), dtype=np.float64)
     if scores.ndim > 1 and scores.shape[1] != len(classes):
@@ -230,7 +230,7 @@ def _cumulative(ax: Any, sample: Any, low: float, high: float, colour: str, labe
         np.r_[low, ordered, high], np.r_[0.0, share, 100.0], where="post", color=colour, lw=1.8,
         label=label,
     )  # fmt: skip
-    middle = np.quantile(ordered, [0.1, 0.9])  # where the middle eight tenths lie
+    middle = np.quantile(ordered, [0.1, 0.9])  # the middle 80 %
     ax.hlines([10.0, 90.0], low, middle, color=colour, lw=0.6, ls=":")
     ax.axvspan(*middle, color=colour, alpha=0.08, lw=0, zorder=0)
 
@@ -255,7 +255,7 @@ def _axes(ax: Axes | None) -> Axes:
 
 
 def _polish(ax: Axes) -> Axes:
-    """Less ink: no box, thin grey ticks."""
+    """Remove the frame and make ticks grey."""
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
     for side in ("left", "bottom"):
@@ -287,13 +287,13 @@ def _names(models: list[Any], labels: Sequence[str] | None) -> list[str]:
 
 
 def _span(values: NDArray[Any], resolution: int) -> NDArray[np.float64]:
-    low, high = np.quantile(values, [0.0005, 0.9995])  # a lone outlier must not shrink the picture
+    low, high = np.quantile(values, [0.0005, 0.9995])  # ignore single outliers
     pad = 0.06 * (high - low) or 1.0
     return np.linspace(low - pad, high + pad, resolution)
 
 
 def _of_arrays(method: Any, grid: NDArray[Any]) -> NDArray[Any]:
-    """Evaluate on a plain array, also where the estimator was trained on a named frame."""
+    """Evaluate on an array without warnings about missing feature names."""
     import warnings
 
     with warnings.catch_warnings():

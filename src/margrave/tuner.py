@@ -1,10 +1,10 @@
-"""Search over a grid of settings by cross-validation, whose fits help each other.
+"""Grid search by cross-validation whose fits share kernel values and warm starts.
 
     for every split, kernel and line of settings:   C ascending, each fit from the last solution,
                                                     kernel values shared by all settings and folds
-    after the first splits the rear gives up (`tuning/race.py`)
+    after the first splits the worst settings are pruned (`tuning/race.py`)
 
-The face is that of :class:`sklearn.model_selection.GridSearchCV`.
+The interface is that of :class:`sklearn.model_selection.GridSearchCV`.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from margrave.resources import parse_bytes, thread_count
 from margrave.rows import RowBlocks
 from margrave.tuning import race
 from margrave.tuning.folds import Store, lay_out
-from margrave.tuning.plan import Setting, machine_of, settings_of
+from margrave.tuning.plan import Setting, final_estimator, settings_of
 from margrave.tuning.samples import Task
 from margrave.tuning.search import Search, Worker
 from margrave.tuning.table import LiveTable
 
-_MANY_ROWS = 40_000  # from here on solvers keep kernel values in ways of their own
+_MANY_ROWS = 40_000  # from here on solvers manage their kernel values themselves
 _VECTORS = 80 << 20  # bytes that a fit needs besides kernel values
 _FITTED = (
     *("best_estimator_", "best_index_", "best_params_", "best_score_", "cv_results_"),
@@ -50,42 +50,42 @@ _FITTED = (
 class Tuner(GridSearchCV):  # type: ignore[misc]
     """Find the best of many settings by cross-validation.
 
-    The call and the attributes are those of :class:`sklearn.model_selection.GridSearchCV`. The fits
-    share kernel values between settings and folds, start from each other's solutions as C grows,
-    and run side by side. With `prune` the settings race: all of them are solved roughly on the
-    first split, the best third of them on the second, and the best third of these on all splits to
-    their own tolerance.
+    The interface is that of :class:`sklearn.model_selection.GridSearchCV`. The fits share kernel
+    values between settings and folds, start from each other's solutions as C grows, and run in
+    parallel. With `prune`, all settings are fitted to a coarse tolerance on the first split, the
+    best third of them on the second, and the best third of these on all splits to their own
+    tolerance.
 
     Parameters
     ----------
     estimator : estimator
-        A kernel machine of this package, or a pipeline that ends with one. (Any other estimator is
-        searched too, but its fits have nothing to share.) In a pipeline the steps before the
-        machine are fitted once per split and setting of theirs; kernel values are then shared by
-        the settings of a split, not between splits.
+        An estimator of this package, or a pipeline that ends with one. (Other estimators work too,
+        but their fits share nothing.) In a pipeline the preceding steps are fitted once per split
+        and combination of their own parameters; kernel values are then shared by the settings of a
+        split, but not between splits.
     param_grid : dict or list of dict
         Names of parameters and the values to try, as for GridSearchCV.
     cv : int, splitter or iterable, default=5
         Folds, as for GridSearchCV.
     scoring : str, callable, list, tuple, dict or None, default=None
-        One or several metrics, as for GridSearchCV; None is the estimator's own `score`.
+        One or several metrics, as for GridSearchCV; None for the estimator's own `score`.
     refit : bool, str or callable, default=True
         Whether to fit the best setting to all rows; with several metrics the name of the one that
         decides, or a function of `cv_results_`, as for GridSearchCV.
     prune : bool, default=True
-        Whether the rear of the first splits gives up. Its scores in `cv_results_` are those of the
-        splits that it ran, at a relative duality gap of 0.01, and NaN for the others. Without
-        pruning all scores are GridSearchCV's up to the tolerance of the estimator. Nothing is
-        pruned where no single metric decides, among five settings or less, or on less than 1,000
-        rows.
+        Whether to drop the worst settings after the first splits. In `cv_results_` their scores are
+        those of the splits that were run, at a relative duality gap of 0.01, and NaN for the
+        others. Without pruning all scores are GridSearchCV's up to the tolerance of the estimator.
+        Nothing is pruned if no single metric decides, with five settings or less, or with less than
+        1,000 rows.
     n_jobs : int or None, default=None
-        Threads in all; None for all cores of the process. Fits of the search have one each; the
-        estimator's own `n_jobs` is for the last fit, to all rows.
+        Total number of threads; None for all cores available to the process. Each fit of the search
+        uses one; the estimator's own `n_jobs` applies to the final fit to all rows.
     time_limit : float or None, default=None
-        Seconds for the search. Then the best setting so far counts, and is fitted to all rows after
-        that.
+        Seconds for the search. The best setting found by then is fitted to all rows, which takes
+        additional time.
     verbose : int, default=0
-        1 shows a table of the best settings while the search goes on.
+        1 shows a table of the best settings during the search.
     error_score : "raise" or number, default=nan
         Score of a fit that fails.
     return_train_score : bool, default=False
@@ -94,22 +94,22 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
     Attributes
     ----------
     cv_results_ : dict of arrays
-        As of GridSearchCV, and further: `gap`, the worst relative duality gap among the fits of a
-        setting; `pruned`, whether it gave up before all splits were run. Means, deviations and
-        times are over the splits that were run, and ranks put those with fewer splits behind those
-        with more.
+        As in GridSearchCV, and in addition: `gap`, the worst relative duality gap among the fits of
+        a setting; `pruned`, whether the setting was dropped before all splits were run. Means,
+        standard deviations and times are over the splits that were run; settings with fewer splits
+        rank behind those with more.
     best_estimator_ : estimator
         Fitted to all rows, if `refit`.
     best_score_, best_params_, best_index_
-        Of the best setting.
+        Mean score, parameters and index of the best setting.
     scorer_, n_splits_, refit_time_, multimetric_
-        As of GridSearchCV.
+        As in GridSearchCV.
 
     Notes
     -----
-    Ctrl-C keeps what was found so far, `cv_results_` and `best_params_` included, and raises
-    KeyboardInterrupt; `best_estimator_` is then missing, unless its own fit was interrupted and has
-    a model. Before the first score Ctrl-C leaves the tuner as it was.
+    Ctrl-C keeps the results so far, including `cv_results_` and `best_params_`, and raises
+    KeyboardInterrupt; there is then no `best_estimator_`, unless the interrupted fit was the final
+    one and already had a model. Before the first score Ctrl-C leaves the tuner unchanged.
 
     Examples
     --------
@@ -167,7 +167,7 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
         y : array-like of shape (n_samples,), default=None
             Targets.
         **params
-            What `fit` of the estimator, the scorer and the splitter take besides, as for
+            Further arguments for `fit` of the estimator, the scorer and the splitter, as for
             GridSearchCV: `sample_weight`, `groups`.
 
         Returns
@@ -179,7 +179,7 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
             self.__dict__.pop(name, None)
         self._validate_params()
         if isinstance(X, RowBlocks):
-            raise ValueError("a search needs rows in one array, to split them, got RowBlocks")
+            raise ValueError("a search needs all rows in one array to split them, got RowBlocks")
         settings = settings_of(self.estimator, list(ParameterGrid(self.param_grid)))
         scorer, metric = self._get_scorers()
         X, y = indexable(X, y)
@@ -212,7 +212,7 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
         if search.stopped == "time_limit":
             warnings.warn(
                 f"time_limit={self.time_limit} s was reached after {len(search.results)} of"
-                f" {len(settings) * self.n_splits_} fits; the best setting so far counts",
+                f" {len(settings) * self.n_splits_} fits; using the best setting so far",
                 ConvergenceWarning,
                 stacklevel=outside(),
             )
@@ -221,21 +221,21 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
         return self
 
     def __sklearn_is_fitted__(self) -> bool:
-        """Whether there is what `refit` promises: an interrupted search has no best machine."""
+        """An interrupted search with `refit` has no best estimator, and counts as not fitted."""
         return hasattr(self, "best_estimator_" if self.refit else "cv_results_")
 
     def _labels(self, y: Any) -> Any:
-        """Classes of the rows where there are more than two, since pairs of them are problems."""
+        """Class of each row if there are more than two (one-vs-one needs them), else None."""
         if y is None or not is_classifier(self.estimator):
             return None
         try:
             classes, labels = np.unique(column_or_1d(y), return_inverse=True)
-        except (TypeError, ValueError):  # nothing that a fit could take either
+        except (TypeError, ValueError):  # a fit would reject it too
             return None
         return labels if len(classes) > 2 else None
 
     def _search(self, task: Task, settings: list[Setting], single: bool) -> Search:
-        """Run the rounds of the race where a metric decides: a single one, or that of `refit`."""
+        """Run the pruning rounds if a single metric decides, and then all splits."""
         lefts = race.rounds(len(settings), self.n_splits_, _num_samples(task.X))
         metric = self.refit if isinstance(self.refit, str) else "score"
         decides = self.prune and not callable(self.refit) and (single or metric != "score")
@@ -249,7 +249,7 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
                         break
                     left = race.best_of(left, search.results, split + 1, metric, most)
                 search.run(left, range(self.n_splits_), 0.0)
-            except KeyboardInterrupt:  # struck between two rounds
+            except KeyboardInterrupt:  # pressed between two rounds
                 search.stopped = "interrupted"
             finally:
                 search.close()
@@ -257,20 +257,20 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
 
     @staticmethod
     def _is_single(search: Search, metric: str) -> bool:
-        """Whether there is such a metric; those of a function are known when it was called."""
+        """Whether the scores have this metric; a scoring function names its metrics when called."""
         scores = [result["test_scores"] for result in search.results.values()]
         return all(metric in score for score in scores if isinstance(score, dict))
 
     def _crew(self, task: Task, settings: list[Setting], table: LiveTable) -> Search:
-        """Make the workers and divide threads and memory between them."""
-        machine, n_rows = machine_of(self.estimator), _num_samples(task.X)
+        """Create the workers, and divide threads and memory between them."""
+        final, n_rows = final_estimator(self.estimator), _num_samples(task.X)
         kernels = len({setting.kernel for setting in settings})
         threads = thread_count(self.n_jobs)
-        remote = getattr(machine, "engine", None) is not None
+        remote = getattr(final, "engine", None) is not None
         n_workers = 1 if remote else min(threads, kernels * self.n_splits_)
         each, share, most, largest = max(1, threads // n_workers), None, 1, 0
-        if machine is not None:
-            limit = getattr(machine, "memory_limit", None)
+        if final is not None:
+            limit = getattr(final, "memory_limit", None)
             share = max(1, parse_bytes(limit) // n_workers)
             matrix = 4 * n_rows**2 + _VECTORS
             if n_rows < _MANY_ROWS and matrix <= share and each == 1:
@@ -280,7 +280,7 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
         return Search(task, workers, each, share, self.time_limit, table.show)
 
     def _store(self, search: Search, settings: list[Setting], metric: Any) -> None:
-        """Store the results, and which setting is the best."""
+        """Store the results and the best setting."""
         out = list(search.results.values())
         if not out:
             if search.stopped == "interrupted":
@@ -307,8 +307,8 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
     ) -> dict[str, Any]:
         """Return the results in scikit-learn's layout.
 
-        Splits that were not run get the mean of the others first, so that means are over those that
-        were.
+        Splits that were not run are first filled with the mean of the others, so that the means
+        are over the splits that were run.
         """
         n = self.n_splits_
         own = [[results.get((setting.number, k)) for k in range(n)] for setting in settings]
@@ -344,17 +344,17 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
             else:
                 best.fit(task.X, task.y, **task.fit_params)
         except KeyboardInterrupt:
-            if hasattr(machine_of(best), "gap_"):  # the model so far
+            if hasattr(final_estimator(best), "gap_"):  # the model so far
                 self._store_best(best, time.perf_counter() - begin)
             raise
         self._store_best(best, time.perf_counter() - begin)
 
     def _store_best(self, best: Any, seconds: float) -> None:
-        """Store the best setting's model, all at once: the search is complete without it."""
+        """Store the final model in one step, so that an interrupt cannot leave half of it."""
         found = {"best_estimator_": best, "refit_time_": seconds}
-        machine = machine_of(best)
-        if machine is not None:
-            machine.tuning_ = self._tuning()
+        final = final_estimator(best)
+        if final is not None:
+            final.tuning_ = self._tuning()
         if hasattr(best, "feature_names_in_"):
             found["feature_names_in_"] = best.feature_names_in_
         self.__dict__.update(found)
@@ -365,7 +365,7 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
         params = table["params"]
         names = list(dict.fromkeys(name for setting in params for name in setting))
         metric = self.refit if isinstance(self.refit, str) else "score"
-        if f"mean_test_{metric}" not in table:  # of several metrics a function has chosen
+        if f"mean_test_{metric}" not in table:  # several metrics, and `refit` is a function
             metric = next(key[10:] for key in table if key.startswith("mean_test_"))
         run = [~np.isnan(table[f"split{k}_test_{metric}"]) for k in range(self.n_splits_)]
         return {
@@ -378,30 +378,30 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
         }
 
     def report(self, X: Any, y: Any = None, sample_weight: Any = None) -> Report:
-        """Make a page about the best machine, with the scores of all settings.
+        """Make an HTML report about the best estimator, with the scores of all settings.
 
         Parameters
         ----------
         X : {array-like, sparse} of shape (n_samples, n_features)
-            Rows, best such that the search has not seen.
+            Rows, preferably not those of the search.
         y : array-like of shape (n_samples,)
             Labels or targets.
         sample_weight : array-like of shape (n_samples,), default=None
-            How often each row counts in the figures.
+            Weight of each row in the figures.
 
         Returns
         -------
-        report : :class:`~margrave.report.Report`
-            The page as a string of HTML, with `save(path)`; notebooks show it.
+        report : Report
+            The page as a string of HTML, with a method `save(path)`; notebooks display it.
         """
         check_is_fitted(self)
         if not hasattr(self, "best_estimator_"):
-            raise ValueError("a report needs the best machine fitted to all rows: set refit=True")
+            raise ValueError("a report needs the best estimator fitted to all rows: set refit=True")
         return make_report(self.best_estimator_, X, y, sample_weight)
 
 
 def plain(value: Any) -> Any:
-    """A value that a model file can hold: numbers and words as they are, else how it is written."""
+    """A value for a model file: numbers and strings as they are, anything else as its repr."""
     if isinstance(value, np.generic):
         value = value.item()
     return value if value is None or isinstance(value, (bool, int, float, str)) else repr(value)

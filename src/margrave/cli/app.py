@@ -19,9 +19,9 @@ app = typer.Typer(
 
 @app.callback()
 def options(
-    version: Annotated[bool, typer.Option("--version", help="tell the version")] = False,
+    version: Annotated[bool, typer.Option("--version", help="show the version")] = False,
 ) -> None:
-    """Kernel and margin machines that scale, each fit with its certificate."""
+    """Support vector machines and other kernel methods, with certified solutions."""
     if version:
         show(__version__)
         raise typer.Exit()

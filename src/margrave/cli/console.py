@@ -1,4 +1,4 @@
-"""What a command says, and how it ends: errors are one line and exit code 2."""
+"""Output and exit codes of the commands: errors are one line, with exit code 2."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 from rich.console import Console
 
-INTERRUPTED = 130  # as shells say it of Ctrl-C
+INTERRUPTED = 130  # as in shells after Ctrl-C
 MESSAGES = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def say(text: str) -> None:
-    """Tell something on the side: the standard output is for results."""
+    """Print a message to standard error; standard output is for results."""
     MESSAGES.print(text, markup=False)
 
 
@@ -25,7 +25,7 @@ def show(thing: Any) -> None:
 
 
 def run(command: Callable[[], Any], name: str) -> int:
-    """Run a command and return its exit code; what went wrong becomes one line."""
+    """Run a command and return its exit code; errors and warnings are printed as one line."""
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: say(f"{name}: {_one_line(message)}")
         try:
@@ -33,13 +33,13 @@ def run(command: Callable[[], Any], name: str) -> int:
         except KeyboardInterrupt:
             say(f"{name}: interrupted")
             return INTERRUPTED
-        except BrokenPipeError:  # whoever read the output has gone
+        except BrokenPipeError:  # the reader of the output has exited
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 2
         except (ValueError, OSError, ImportError, MemoryError, OverflowError) as error:
             say(f"{name}: {_message(error)}")
         except Exception as error:
-            if not hasattr(error, "format_message"):  # of the parser of command lines
+            if not hasattr(error, "format_message"):  # not an error of the command line parser
                 raise
             say(f"{name}: {_one_line(error.format_message())}")
         return 2

@@ -1,7 +1,8 @@
-"""Rows and labels from files: LIBSVM's text, CSV, Parquet, NumPy's arrays.
+"""Rows and labels from files: LIBSVM's text format, CSV, Parquet, NumPy arrays.
 
-LIBSVM's text has its labels in front; in a table the label is a column, by name or by position (0
-is the first, -1 the last). Every error names the file and, where there is one, the line.
+In LIBSVM's text format the label comes first in each line; in a table it is a column, given by name
+or position (0 is the first, -1 the last). Every error names the file and, where there is one, the
+line.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from margrave.io.files import read_bytes
 from margrave.io.libsvm import read_libsvm
 
 _PACKED = (".gz", ".bz2", ".xz")
-_DENSE = 0.25  # share of entries that are not zero from which on rows are better dense
-_LABELS = ("label", "target", "class", "y")  # names of columns that need not be told
+_DENSE = 0.25  # from this fraction of nonzero entries on, rows are converted to dense
+_LABELS = ("label", "target", "class", "y")  # names of columns that are labels by default
 
 
 @dataclass
 class Table:
-    """Rows, labels (None if there are none) and what a model should know of their file."""
+    """Rows, labels (None if there are none), and notes about the file to store with a model."""
 
     X: Any
     y: NDArray[Any] | None
@@ -39,7 +40,7 @@ class Table:
 def read_table(
     path: str, label: str | None = None, model: Any = None, notes: dict[str, Any] | None = None
 ) -> Table:
-    """Read a file: to train, or (with a model and its notes) rows for a model to predict."""
+    """Read a file for training or, with a model and its notes, for prediction."""
     known, expected = notes or {}, getattr(model, "n_features_in_", None)
     suffixes = [s.lower() for s in Path(path).suffixes]
     while suffixes and suffixes[-1] in _PACKED:
@@ -56,7 +57,7 @@ def read_table(
     else:
         table = _libsvm(path, known, expected)
     if table.X.shape[0] == 0:
-        raise ValueError(f"{path}: the file holds no rows")
+        raise ValueError(f"{path}: the file contains no rows")
     if expected is not None:
         _check_columns(path, table, known, expected)
     return table
@@ -70,11 +71,11 @@ def _check_columns(path: str, table: Table, known: dict[str, Any], expected: int
     names, wanted = table.notes.get("names"), known.get("names")
     for mine, theirs in zip(names or [], wanted or [], strict=False):
         if mine != theirs:
-            raise ValueError(f"{path}: a column is called {mine!r}, the model expects {theirs!r}")
+            raise ValueError(f"{path}: a column is named {mine!r}, the model expects {theirs!r}")
 
 
 def dense_enough(X: Any) -> Any:
-    """Sparse rows as an array, if that serves the solvers better."""
+    """Sparse rows as a dense array if many entries are nonzero, which is then faster."""
     cells = X.shape[0] * X.shape[1]
     return X.toarray() if sparse.issparse(X) and cells and X.nnz >= _DENSE * cells else X
 
@@ -97,9 +98,9 @@ def _csv(path: str, delimiter: str | None) -> tuple[list[str] | None, list[Any]]
     try:
         text = bytes(read_bytes(path)).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: this is no text (byte {error.start})") from None
+        raise ValueError(f"{path}: not a text file (byte {error.start})") from None
     if "\0" in text:
-        raise ValueError(f"{path}: this is no text (byte {text.index(chr(0))})")
+        raise ValueError(f"{path}: not a text file (byte {text.index(chr(0))})")
     if delimiter is None:
         first = text[: text.find("\n")] if "\n" in text else text
         delimiter = next((d for d in ",;\t" if d in first), ",")
@@ -119,13 +120,13 @@ def _csv(path: str, delimiter: str | None) -> tuple[list[str] | None, list[Any]]
     if rows and not any(_number(cell) is not None for cell in rows[0]):
         names, rows, at = [cell.strip() for cell in rows[0]], rows[1:], at[1:]
     if not rows:
-        raise ValueError(f"{path}: the file holds no rows")
+        raise ValueError(f"{path}: the file contains no rows")
     return names, [_Column([row[c] for row in rows], at) for c in range(len(rows[0]))]
 
 
 @dataclass
 class _Column:
-    """Cells of a CSV column and the lines that they are in."""
+    """Cells of a CSV column, and their line numbers."""
 
     cells: list[str]
     lines: list[int]
@@ -139,7 +140,7 @@ class _Column:
             pass
         wrong = next(i for i, cell in enumerate(self.cells) if not _is_finite(cell))
         cell = self.cells[wrong].strip()
-        what = f"{cell[:40]!r} is no finite number" if cell else "a cell is empty"
+        what = f"{cell[:40]!r} is not a finite number" if cell else "a cell is empty"
         raise ValueError(f"{path}:{self.lines[wrong]}: {name}: {what}")
 
     def labels(self, path: str, name: str) -> NDArray[Any]:
@@ -153,7 +154,7 @@ class _Column:
 
 def _number(cell: str) -> float | None:
     try:
-        return None if "_" in cell else float(cell)  # Python's 1_000 is no number elsewhere
+        return None if "_" in cell else float(cell)  # only Python accepts 1_000
     except ValueError:
         return None
 
@@ -174,7 +175,7 @@ def _parquet(path: str) -> tuple[list[str], list[Any]]:
     try:
         table = pyarrow.parquet.read_table(path)
     except pyarrow.ArrowInvalid as error:
-        raise ValueError(f"{path}: this is no Parquet file: {error}") from None
+        raise ValueError(f"{path}: not a Parquet file: {error}") from None
     return list(table.column_names), [_ParquetColumn(column) for column in table.columns]
 
 
@@ -185,11 +186,11 @@ class _ParquetColumn:
     def numbers(self, path: str, name: str) -> NDArray[np.float64]:
         values = self._values(path, name)
         if values.dtype.kind not in "biuf":
-            raise ValueError(f"{path}: {name}: the column holds no numbers")
+            raise ValueError(f"{path}: {name}: the column is not numeric")
         found: NDArray[np.float64] = values.astype(np.float64)
         wrong = np.flatnonzero(~np.isfinite(found))
         if len(wrong):
-            raise ValueError(f"{path}: {name}: row {wrong[0] + 1} is no finite number")
+            raise ValueError(f"{path}: {name}: row {wrong[0] + 1} is not a finite number")
         return found
 
     def labels(self, path: str, name: str) -> NDArray[Any]:
@@ -214,13 +215,13 @@ def _split(
     known: dict[str, Any],
     expected: int | None,
 ) -> Table:
-    """Tell the label from the features."""
+    """Separate the label column from the features."""
     count = len(columns)
     at = _label_column(path, names, count, label, known, expected)
     shown = names or [f"column {c}" for c in range(count)]
     features = [c for c in range(count) if c != at]
     if not features:
-        raise ValueError(f"{path}: there is no column but the label")
+        raise ValueError(f"{path}: the label is the only column")
     notes: dict[str, Any] = {"label": None if at is None else names[at] if names else at}
     if names:
         notes["names"] = [names[c] for c in features]
@@ -249,7 +250,7 @@ def _label_column(
         if wanted is not None:
             raise ValueError(f"{path}: there is no column {wanted!r}") from None
         raise ValueError(
-            f"{path}: which column is the label? say --label NAME or --label POSITION (0 is the"
+            f"{path}: which column is the label? Use --label NAME or --label POSITION (0 is the"
             " first, -1 the last)"
         ) from None
     if not -count <= position < count:
@@ -266,10 +267,10 @@ def _numpy(path: str, label: str | None, known: dict[str, Any], expected: int | 
         arrays = {name: found[name] for name in found} if hasattr(found, "files") else None
     except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
         what = str(error).splitlines()[0] if str(error) else "it ends too early"
-        raise ValueError(f"{path}: this is no file of NumPy arrays: {what}") from None
+        raise ValueError(f"{path}: not a file of NumPy arrays: {what}") from None
     if arrays is None:
         if found.ndim != 2:
-            raise ValueError(f"{path}: the array has {found.ndim} dimensions, needs 2")
+            raise ValueError(f"{path}: the array has {found.ndim} dimensions instead of 2")
         _check_numbers(path, "the array", found)
         columns = [_ArrayColumn(found[:, c]) for c in range(found.shape[1])]
         return _split(path, None, columns, label, known, expected)
@@ -289,7 +290,7 @@ def _npz_rows(path: str, arrays: dict[str, Any]) -> Any:
     if "X" in arrays:
         X = arrays["X"]
         if X.ndim != 2:
-            raise ValueError(f"{path}: X has {X.ndim} dimensions, needs 2")
+            raise ValueError(f"{path}: X has {X.ndim} dimensions instead of 2")
         _check_numbers(path, "X", X)
         return X if X.dtype == np.float32 else X.astype(np.float64)
     parts = ("data", "indices", "indptr", "shape")
@@ -307,10 +308,10 @@ def _npz_rows(path: str, arrays: dict[str, Any]) -> Any:
 
 def _check_numbers(path: str, name: str, array: Any) -> None:
     if array.dtype.kind not in "biuf":
-        raise ValueError(f"{path}: {name} holds no numbers but {array.dtype}")
+        raise ValueError(f"{path}: {name} is not numeric but {array.dtype}")
     if not np.isfinite(array).all():
         where = np.argwhere(~np.isfinite(array))[0]
-        raise ValueError(f"{path}: {name}: row {where[0] + 1} is no finite number")
+        raise ValueError(f"{path}: {name}: row {where[0] + 1} is not a finite number")
 
 
 @dataclass
@@ -324,7 +325,7 @@ class _ArrayColumn:
 
 
 def text_of(values: NDArray[Any]) -> bytes:
-    """Labels or numbers, one row a line, as short as reads back the same."""
+    """Labels or numbers, one row per line, in the shortest form that reads back unchanged."""
     rows = values.tolist()
     if values.ndim == 1:
         rows = [[value] for value in rows]

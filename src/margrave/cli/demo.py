@@ -1,4 +1,4 @@
-"""``margrave demo`` and ``margrave bench``: SVC beside scikit-learn's, on generated or own rows."""
+"""``margrave demo`` and ``margrave bench``: compare SVC with scikit-learn's."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OUTPUT = Path("demo_output")
 
 
 def spirals(n: int, seed: int) -> tuple[NDArray[np.float32], NDArray[Any]]:
-    """Two interleaved spirals of n rows in all, with noise that grows along the arms."""
+    """Two interleaved spirals with n rows in total, and noise that grows along the arms."""
     rng = np.random.default_rng(seed)
     y = rng.integers(0, 2, n)
     along = np.sqrt(rng.random(n))  # evenly spread over the disc
@@ -36,7 +36,7 @@ def spirals(n: int, seed: int) -> tuple[NDArray[np.float32], NDArray[Any]]:
 
 
 def gap_of(model: Any, X: Any, y: Any, C: float) -> float:
-    """Relative duality gap of a model of two classes by scikit-learn, which does not report one.
+    """Relative duality gap of a binary scikit-learn model, which does not report one.
 
     P = 1/2 beta'K beta + C sum_i max(0, 1 - y_i f_i),   D = 1/2 beta'K beta - sum_i |beta_i|
     """
@@ -50,7 +50,7 @@ def gap_of(model: Any, X: Any, y: Any, C: float) -> float:
 
 
 def timed(model: Any, X: Any, y: Any) -> float:
-    """Seconds of a fit."""
+    """Fit, and return the time in seconds."""
     begin = time.perf_counter()
     model.fit(X, y)
     return time.perf_counter() - begin
@@ -75,7 +75,7 @@ def table_of(title: str, lines: list[tuple[str, int, float, Any, float]], X: Any
 
 
 def main() -> None:
-    """Train on generated rows, print a table and draw what was learned."""
+    """Train on generated rows, print a table and draw the models."""
     X, y = spirals(ROWS + TEST_ROWS, seed=0)
     X_test, y_test = X[ROWS:], y[ROWS:]
     X, y = X[:ROWS], y[:ROWS]
@@ -95,14 +95,14 @@ def main() -> None:
         table_of(f"Two noisy spirals, rbf kernel, C={C:g}, gamma={GAMMA:g}", lines, X_test, y_test)
     )
     say(
-        f"scikit-learn saw {SUBSAMPLE / ROWS:.0%} of the rows; its gap is computed here, it reports"
-        " none itself."
+        f"scikit-learn was trained on {SUBSAMPLE / ROWS:.0%} of the rows; it reports no gap, so"
+        " margrave computed it."
     )
     draw(ours, theirs, X_test, y_test)
 
 
 def draw(ours: SVC, theirs: Any, X: Any, y: Any) -> None:
-    """Write the pictures and say where they are."""
+    """Save the figures, and print their paths."""
     try:
         import matplotlib
     except ImportError:
@@ -110,7 +110,7 @@ def draw(ours: SVC, theirs: Any, X: Any, y: Any) -> None:
         return
     from margrave import plots
 
-    matplotlib.use("Agg")  # files only: works without a screen
+    matplotlib.use("Agg")  # files only: works without a display
     OUTPUT.mkdir(exist_ok=True)
     boundary: Any = plots.decision_boundary(ours, X, y)
     boundary.set_title(f"margrave.SVC on {ROWS:,} rows", loc="left", fontweight="bold")
@@ -132,7 +132,7 @@ def compare(
     most: int,
     jobs: int | None,
 ) -> int:
-    """Train both on the same rows, hold out a fifth, print a table."""
+    """Train both on the same rows, score them on a held-out fifth, and print a table."""
     if data is None:
         table = Rows(*spirals(most, seed=0))
         title, gamma = "Two noisy spirals", GAMMA if gamma is None else gamma

@@ -3,7 +3,7 @@
     margrave-train [options] training_set_file [model_file]
     margrave-predict [options] test_file model_file output_file
 
-Options, files and what is printed are LIBSVM's; the model files are read by either.
+Options, files and messages are those of LIBSVM; both read each other's model files.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from margrave.io.files import replacing
 
 _TRAIN = "usage: margrave-train [options] training_set_file [model_file]"
 _PREDICT = "usage: margrave-predict [-b 0] [-q] test_file model_file output_file"
-# what each letter sets; the others have code of their own
+# parameters of the numeric options; the other options are handled separately
 _NUMBERS = {"c": "C", "r": "coef0", "n": "nu", "p": "epsilon", "e": "tol"}
 
 
@@ -41,7 +41,7 @@ def predict() -> None:
 def options_of(
     arguments: Sequence[str], letters: str, usage: str
 ) -> tuple[dict[str, str], dict[str, str], list[str]]:
-    """Options by letter, weights by label, and the files, read as LIBSVM reads them.
+    """Options by letter, weights by label, and file names, parsed as in LIBSVM.
 
     >>> options_of(["-c", "2", "-w-1", "5", "-q", "data"], "cq", "")
     ({'c': '2', 'q': ''}, {'-1': '5'}, ['data'])
@@ -80,34 +80,34 @@ def _train(arguments: Sequence[str]) -> int:
         raise ValueError(_TRAIN)
     if "b" in options and _number(options, "b", int):
         raise ValueError(machines.NO_PROBABILITIES)
-    machine = _machine(options)
+    estimator = _estimator(options)
     data = files[0]
     model_file = files[1] if len(files) == 2 else f"{name_of(data)}.model"
     folds = _number(options, "v", int) if "v" in options else None
     if folds is None:
         machines.check_output(model_file)
-    X, y = _rows(data, machine)
-    if weights and hasattr(machine, "class_weight"):
+    X, y = _rows(data, estimator)
+    if weights and hasattr(estimator, "class_weight"):
         known = {text_of(np.array([label])).decode().strip() for label in np.unique(y)}
         for label in weights.keys() - known:
             say(f"WARNING: class label {label} specified in weight is not found")
         pairs = [f"{label}={value}" for label, value in weights.items() if label in known]
-        machine.set_params(class_weight=machines.class_weights(pairs, y))
+        estimator.set_params(class_weight=machines.class_weights(pairs, y))
     if folds is not None:
-        predicted = machines.cross_validate(machine, None, X, y, folds)
-        _report("Cross Validation ", machine, y, predicted)
+        predicted = machines.cross_validate(estimator, None, X, y, folds)
+        _report("Cross Validation ", estimator, y, predicted)
         return 0
-    done = machines.train(machine, None, X, y)
-    save_libsvm_model(machine, model_file)
+    done = machines.train(estimator, None, X, y)
+    save_libsvm_model(estimator, model_file)
     if "q" not in options:
-        show(f"optimization finished, #iter = {machine.n_iter_}")
-        show(f"obj = {-machine.objective_:.6f}, duality gap = {machine.gap_:.2g}")
-        show(f"Total nSV = {len(machine.support_)}")
+        show(f"optimization finished, #iter = {estimator.n_iter_}")
+        show(f"obj = {-estimator.objective_:.6f}, duality gap = {estimator.gap_:.2g}")
+        show(f"Total nSV = {len(estimator.support_)}")
     return INTERRUPTED if done.interrupted else 0
 
 
-def _machine(options: dict[str, str]) -> Any:
-    """The estimator with LIBSVM's defaults; parameters that it does not have are left out."""
+def _estimator(options: dict[str, str]) -> Any:
+    """Create the estimator with LIBSVM's defaults, without parameters that it does not have."""
     given: dict[str, Any] = {"gamma": "auto", "verbose": 0 if "q" in options else 1}
     for letter, name in _NUMBERS.items():
         if letter in options:
@@ -125,9 +125,9 @@ def _machine(options: dict[str, str]) -> Any:
     return machines.make(options.get("s", "0"), given, strict=False)
 
 
-def _rows(data: str, machine: Any) -> tuple[Any, Any]:
+def _rows(data: str, estimator: Any) -> tuple[Any, Any]:
     table = read_table(data)
-    if machine.kernel == "precomputed":
+    if estimator.kernel == "precomputed":
         return kernel_values(data, table), table.y
     return table.X, table.y
 
@@ -145,14 +145,14 @@ def _predict(arguments: Sequence[str]) -> int:
     with replacing(output) as file:
         file.write(text_of(predicted))
     if "q" not in options:
-        _report("", machines.machine_of(model), table.y, predicted)
+        _report("", machines.final_estimator(model), table.y, predicted)
     return 0
 
 
-def _report(title: str, machine: Any, y: Any, predicted: Any) -> None:
-    """Accuracy or errors in LIBSVM's words."""
+def _report(title: str, estimator: Any, y: Any, predicted: Any) -> None:
+    """Print accuracy or errors in LIBSVM's format."""
     own = " (classification)" if not title else ""
-    if hasattr(machine, "offset_") or hasattr(machine, "decision_function"):
+    if hasattr(estimator, "offset_") or hasattr(estimator, "decision_function"):
         right, n = int(np.sum(predicted == y)), len(y)
         counts = "" if title else f" ({right}/{n})"
         show(f"{title}Accuracy = {100 * right / n:g}%{counts}{own}")

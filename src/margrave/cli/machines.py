@@ -1,4 +1,4 @@
-"""From words on a command line to estimators, and what is done with them."""
+"""From command-line options to estimators: create, train, evaluate, save and load them."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from margrave.estimators._files import estimators, load_with_notes, save
 from margrave.io.libsvm_model import is_libsvm_model
 from margrave.io.model_file import is_model
 
-# LIBSVM's numbers of what it offers
+# in the order of LIBSVM's numbers
 TYPES = ("SVC", "NuSVC", "OneClassSVM", "SVR", "NuSVR")
 KERNELS = ("linear", "poly", "rbf", "sigmoid", "precomputed")
 NO_PROBABILITIES = (
-    "-b 1 is not offered: for probabilities use margrave train -s KernelLogisticRegression, or"
+    "-b 1 is not supported: for probabilities use margrave train -s KernelLogisticRegression, or"
     " calibrate with sklearn.calibration.CalibratedClassifierCV in Python"
 )
 
 
-def make(estimator: str, given: dict[str, Any], strict: bool = True) -> Any:
-    """Make an estimator by LIBSVM's number or a name; parameters that are None were not given.
+def make(kind: str, given: dict[str, Any], strict: bool = True) -> Any:
+    """Create an estimator by LIBSVM's number or by name; parameters that are None were not given.
 
-    A parameter that the estimator does not have is an error, or if not `strict` left out.
+    A parameter that the estimator does not have is an error, or ignored if not `strict`.
     """
     listed = estimators()
-    name = TYPES[int(estimator)] if estimator in {"0", "1", "2", "3", "4"} else estimator
+    name = TYPES[int(kind)] if kind in {"0", "1", "2", "3", "4"} else kind
     names = {key.lower(): key for key in listed}
     if name.lower() not in names:
-        raise ValueError(f"there is no estimator {name!r}; there are {', '.join(listed)}")
+        raise ValueError(f"unknown estimator {name!r}; available are {', '.join(listed)}")
     model = listed[names[name.lower()]]()
     known = model.get_params(deep=False)
     wanted = {key: value for key, value in given.items() if value is not None}
@@ -58,7 +58,7 @@ def kernel_name(kernel: str) -> str:
 
 
 def word_or_number(text: str) -> Any:
-    """Python's literal, or the text itself.
+    """The value of a Python literal, or the text itself.
 
     >>> word_or_number("0.5"), word_or_number("scale"), word_or_number("None")
     (0.5, 'scale', None)
@@ -74,12 +74,12 @@ def assignment(text: str, option: str) -> tuple[str, str]:
     """Split NAME=VALUE."""
     name, equals, value = text.partition("=")
     if not (name and equals and value):
-        raise ValueError(f"{option} wants NAME=VALUE, got {text!r}")
+        raise ValueError(f"{option} needs NAME=VALUE, got {text!r}")
     return name, value
 
 
 def class_weights(weights: list[str], y: Any) -> dict[Any, float] | None:
-    """Weights LABEL=NUMBER for the labels as they are in the data."""
+    """Parse weights LABEL=NUMBER, with labels of the type that they have in the data."""
     labels = {_text(label): label for label in np.unique(y).tolist()}
     found = {}
     for text in weights:
@@ -90,7 +90,7 @@ def class_weights(weights: list[str], y: Any) -> dict[Any, float] | None:
         as_number = word_or_number(label)
         known = _text(float(as_number)) if isinstance(as_number, (int, float)) else label
         if known not in labels:
-            raise ValueError(f"a weight for label {label}, which is not in the data")
+            raise ValueError(f"there is a weight for label {label}, which is not in the data")
         found[labels[known]] = float(number)
     return found or None
 
@@ -100,7 +100,7 @@ def _text(label: Any) -> str:
 
 
 def make_scaler(scale: str, X: Any) -> Any:
-    """A scaler by name, None for "none"; zeros of sparse rows stay zeros."""
+    """Create a scaler by name, None for "none"; sparse rows keep their zeros."""
     if scale not in ("none", "minmax", "standard"):
         raise ValueError(f"--scale must be minmax, standard or none, got {scale!r}")
     if scale == "none":
@@ -112,43 +112,43 @@ def make_scaler(scale: str, X: Any) -> Any:
 
 @dataclass
 class Trained:
-    """What came of a training: the estimator behind its scaler, and how it went."""
+    """A trained estimator, alone and in a pipeline with its scaler."""
 
     model: Any
-    machine: Any
+    estimator: Any
     seconds: float
     interrupted: bool
 
 
-def train(machine: Any, scaler: Any, X: Any, y: Any) -> Trained:
-    """Fit a machine behind a scaler; Ctrl-C keeps what there is."""
+def train(estimator: Any, scaler: Any, X: Any, y: Any) -> Trained:
+    """Fit an estimator to scaled rows; Ctrl-C keeps the model reached so far."""
     rows = X if scaler is None else scaler.fit_transform(X)
     begin, interrupted = time.perf_counter(), False
     try:
-        machine.fit(rows, y)
+        estimator.fit(rows, y)
     except KeyboardInterrupt:
-        if not hasattr(machine, "gap_"):
+        if not hasattr(estimator, "gap_"):
             raise
         interrupted = True
     seconds = time.perf_counter() - begin
-    machine.set_params(verbose=0, engine=None)  # bar and workers were for this training
-    return Trained(behind(scaler, machine), machine, seconds, interrupted)
+    estimator.set_params(verbose=0, engine=None)  # progress bar and workers were for this fit only
+    return Trained(behind(scaler, estimator), estimator, seconds, interrupted)
 
 
-def behind(scaler: Any, machine: Any) -> Any:
-    """A fitted machine behind a fitted scaler."""
-    return machine if scaler is None else Pipeline([("scale", scaler), ("model", machine)])
+def behind(scaler: Any, estimator: Any) -> Any:
+    """A pipeline of scaler and estimator, or the estimator alone."""
+    return estimator if scaler is None else Pipeline([("scale", scaler), ("model", estimator)])
 
 
-def cross_validate(machine: Any, scaler: Any, X: Any, y: Any, folds: int, seed: int = 0) -> Any:
-    """Predictions for every row by a machine that has not seen it."""
+def cross_validate(estimator: Any, scaler: Any, X: Any, y: Any, folds: int, seed: int = 0) -> Any:
+    """Cross-validated predictions of every row."""
     from sklearn.model_selection import KFold, StratifiedKFold, cross_val_predict
 
     if folds < 2:
         raise ValueError(f"cross-validation needs at least 2 folds, got {folds}")
-    kind = StratifiedKFold if is_classifier(machine) else KFold
+    kind = StratifiedKFold if is_classifier(estimator) else KFold
     splits = kind(folds, shuffle=True, random_state=seed)
-    quiet = clone(machine).set_params(verbose=0)
+    quiet = clone(estimator).set_params(verbose=0)
     return cross_val_predict(behind(scaler, quiet), X, y, cv=splits)
 
 
@@ -156,26 +156,26 @@ def cross_validate(machine: Any, scaler: Any, X: Any, y: Any, folds: int, seed: 
 
 
 def check_output(path: str) -> None:
-    """Raise before a long computation for a file that could not be written after it."""
+    """Raise if a file cannot be written, before a long computation."""
     folder = os.path.dirname(os.path.realpath(path))
     if os.path.isdir(path):
-        raise IsADirectoryError(21, "is a folder, not a file", path)
+        raise IsADirectoryError(21, "is a directory", path)
     if not os.path.isdir(folder):
-        raise FileNotFoundError(2, "there is no such folder", folder)
+        raise FileNotFoundError(2, "no such directory", folder)
     place = path if os.path.exists(path) and not os.path.isfile(path) else folder
     if not os.access(place, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
         raise PermissionError(13, "Permission denied", path)
 
 
 def chosen_format(path: str, format: str, scale: str) -> str:
-    """Format of a model file: as told, or by the name of the file."""
+    """Format of a model file: as given, or according to the file name."""
     if format not in ("auto", "margrave", "libsvm", "liblinear"):
         raise ValueError(f"--format must be margrave, libsvm or liblinear, got {format!r}")
     if format == "auto":
         format = "libsvm" if path.endswith((".libsvm", ".model")) else "margrave"
     if format != "margrave" and scale != "none":
         raise ValueError(
-            f"a model file of {format} cannot hold a scaler: use --scale none or --format margrave"
+            f"a {format} model file cannot contain a scaler: use --scale none or --format margrave"
         )
     return format
 
@@ -195,12 +195,12 @@ def read(path: str) -> tuple[Any, dict[str, Any], str]:
         kind = "LIBSVM" if model._weights is None else "LIBLINEAR"
         return model, {"zero_based": False}, kind
     if not is_model(path):
-        raise ValueError(f"{path}: this is no model file of margrave, LIBSVM or LIBLINEAR")
+        raise ValueError(f"{path}: not a model file of margrave, LIBSVM or LIBLINEAR")
     model, notes = load_with_notes(path)
     return model, notes, "margrave"
 
 
-def machine_of(model: Any) -> Any:
+def final_estimator(model: Any) -> Any:
     """The estimator at the end of a pipeline, or the estimator itself."""
     return model.steps[-1][1] if isinstance(model, Pipeline) else model
 
@@ -208,11 +208,11 @@ def machine_of(model: Any) -> Any:
 # --- figures -------------------------------------------------------------------------------
 
 
-def figures(machine: Any, y: Any, predicted: Any) -> dict[str, float]:
-    """What predictions are worth, by name."""
+def figures(estimator: Any, y: Any, predicted: Any) -> dict[str, float]:
+    """Metrics of predictions, by name."""
     from sklearn import metrics
 
-    if is_classifier(machine):
+    if is_classifier(estimator):
         return {
             "accuracy": float(metrics.accuracy_score(y, predicted)),
             "balanced accuracy": float(metrics.balanced_accuracy_score(y, predicted)),
@@ -220,9 +220,9 @@ def figures(machine: Any, y: Any, predicted: Any) -> dict[str, float]:
                 metrics.f1_score(y, predicted, average="macro", zero_division=0)
             ),
         }
-    if hasattr(machine, "offset_"):
+    if hasattr(estimator, "offset_"):
         share = float(np.mean(np.asarray(predicted) == np.asarray(y)))
-        return {"labels met": share, "inliers": float(np.mean(np.asarray(predicted) > 0))}
+        return {"accuracy": share, "inliers": float(np.mean(np.asarray(predicted) > 0))}
     return {
         "mean squared error": float(metrics.mean_squared_error(y, predicted)),
         "mean absolute error": float(metrics.mean_absolute_error(y, predicted)),
@@ -230,9 +230,9 @@ def figures(machine: Any, y: Any, predicted: Any) -> dict[str, float]:
     }
 
 
-def in_terms(machine: Any, y: Any) -> Any:
-    """Labels of a file in the type of the labels that a model knows."""
-    classes = getattr(machine, "classes_", None)
+def in_terms(estimator: Any, y: Any) -> Any:
+    """Labels of a file, converted to the type of the model's classes."""
+    classes = getattr(estimator, "classes_", None)
     if classes is None or classes.dtype.kind not in "US" or y.dtype.kind in "US":
         return y
     return np.array([_text(label) for label in y.tolist()])

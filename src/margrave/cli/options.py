@@ -1,4 +1,4 @@
-"""The options that commands share, with LIBSVM's letters where it has them."""
+"""Options that several commands share, with LIBSVM's letters where it has them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ Data = Annotated[
     str, typer.Argument(metavar="DATA", help="LIBSVM text (.gz .bz2 .xz), CSV, Parquet, .npy, .npz")
 ]
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="model file")]
-Label = Annotated[
-    str | None, typer.Option("--label", help="column of the labels, by name or position")
-]
+Label = Annotated[str | None, typer.Option("--label", help="label column, by name or position")]
 Output = Annotated[str | None, typer.Option("-o", "--output", help="file to write")]
 Estimator = Annotated[
     str,
@@ -30,27 +28,29 @@ KernelName = Annotated[
         help="0 linear, 1 poly, 2 rbf, 3 sigmoid, 4 precomputed, or any kernel by name",
     ),
 ]
-Price = Annotated[float | None, typer.Option("-c", "--C", help="price of errors")]
+Penalty = Annotated[float | None, typer.Option("-c", "--C", help="penalty parameter C")]
 Gamma = Annotated[str | None, typer.Option("-g", "--gamma", help="number, scale or auto")]
-Degree = Annotated[int | None, typer.Option("-d", "--degree", help="degree of poly")]
-Coef0 = Annotated[float | None, typer.Option("-r", "--coef0", help="constant of poly, sigmoid")]
+Degree = Annotated[int | None, typer.Option("-d", "--degree", help="degree of the poly kernel")]
+Coef0 = Annotated[float | None, typer.Option("-r", "--coef0", help="coef0 of poly and sigmoid")]
 Nu = Annotated[float | None, typer.Option("-n", "--nu", help="nu of NuSVC, OneClassSVM, NuSVR")]
-Epsilon = Annotated[float | None, typer.Option("-p", "--epsilon", help="tube of SVR")]
-Tol = Annotated[float | None, typer.Option("-e", "--tol", help="relative duality gap to reach")]
-Memory = Annotated[
-    str | None, typer.Option("-m", "--memory", help="memory for caches: MB, or like 4GiB")
-]
+Epsilon = Annotated[float | None, typer.Option("-p", "--epsilon", help="epsilon of SVR's loss")]
+Tol = Annotated[float | None, typer.Option("-e", "--tol", help="relative duality gap to stop at")]
+Memory = Annotated[str | None, typer.Option("-m", "--memory", help="cache size: MB, or e.g. 4GiB")]
 Shrinking = Annotated[
     int | None, typer.Option("-h", hidden=True, help="LIBSVM's shrinking; not needed")
 ]
 Probability = Annotated[int, typer.Option("-b", hidden=True, help="LIBSVM's probabilities")]
 Weight = Annotated[
     list[str] | None,
-    typer.Option("--weight", help="LABEL=W: factor of C for a class; also -wLABEL W"),
+    typer.Option("--weight", help="LABEL=W: multiply C by W for a class; also -wLABEL W"),
 ]
-Scale = Annotated[str, typer.Option("--scale", help="minmax, standard or none; kept in the model")]
+Scale = Annotated[
+    str, typer.Option("--scale", help="minmax, standard or none; saved with the model")
+]
 Set = Annotated[list[str] | None, typer.Option("--set", help="NAME=VALUE: any other parameter")]
-Solver = Annotated[str | None, typer.Option("--solver", help="strategy; auto chooses")]
+Solver = Annotated[
+    str | None, typer.Option("--solver", help="solver; chosen automatically by default")
+]
 Engine = Annotated[str | None, typer.Option("--engine", help="threads, dask, dask://..., mpi")]
 Jobs = Annotated[int | None, typer.Option("-j", "--jobs", help="threads; all cores by default")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="no progress bar, no summary")]

@@ -20,22 +20,22 @@ def report(
     label: Label = None,
     quiet: Quiet = False,
 ) -> int:
-    """Write a page about MODEL on DATA: one HTML file, MODEL.html unless told.
+    """Write an HTML report about MODEL on DATA, by default to MODEL.html.
 
-    It shows the data, the parameters, the certificate, how the fit converged, and what the
-    predictions are worth.
+    It shows the data, the parameters, the certificate, the convergence of the fit, and the
+    quality of the predictions.
     """
     path = output or f"{model}.html"
     machines.check_output(path)
     found, table = rows_for(model, data, label)
-    machine = machines.machine_of(found)
+    estimator = machines.final_estimator(found)
     y = table.y
-    if y is None and (is_classifier(machine) or is_regressor(machine)):
+    if y is None and (is_classifier(estimator) or is_regressor(estimator)):
         raise ValueError(f"{data}: there are no labels to compare with")
     if y is not None:
-        y = machines.in_terms(machine, y)
-        if is_regressor(machine) and y.dtype.kind in "US":
-            raise ValueError(f"{data}: {type(machine).__name__} needs numbers as labels")
+        y = machines.in_terms(estimator, y)
+        if is_regressor(estimator) and y.dtype.kind in "US":
+            raise ValueError(f"{data}: {type(estimator).__name__} needs numbers as labels")
     try:
         page = make_report(found, table.X, y, names=table.notes.get("names"))
     except ValueError as error:

@@ -28,7 +28,7 @@ from margrave.cli.options import (
     Memory,
     Nu,
     Output,
-    Price,
+    Penalty,
     Probability,
     Quiet,
     Scale,
@@ -41,8 +41,8 @@ from margrave.cli.options import (
 from margrave.cli.use import kernel_values
 
 
-def machine_from(
-    estimator: str,
+def estimator_from(
+    kind: str,
     kernel: str | None,
     gamma: str | None,
     memory: str | None,
@@ -60,11 +60,11 @@ def machine_from(
     for text in settings or []:
         name, value = machines.assignment(text, "--set")
         given[name] = machines.word_or_number(value)
-    return machines.make(estimator, given)
+    return machines.make(kind, given)
 
 
 def megabytes(memory: str | None) -> str | None:
-    """LIBSVM counts in MB where no unit is said.
+    """Memory sizes without a unit are in MB, as in LIBSVM.
 
     >>> megabytes("200"), megabytes("4GiB")
     ('200MiB', '4GiB')
@@ -76,9 +76,9 @@ def megabytes(memory: str | None) -> str | None:
 def train(
     data: Data,
     output: Output = None,
-    estimator: Estimator = "SVC",
+    kind: Estimator = "SVC",
     kernel: KernelName = None,
-    C: Price = None,
+    C: Penalty = None,
     gamma: Gamma = None,
     degree: Degree = None,
     coef0: Coef0 = None,
@@ -103,14 +103,14 @@ def train(
     jobs: Jobs = None,
     format: Annotated[
         str,
-        typer.Option("--format", help="margrave, libsvm or liblinear; by default by the name"),
+        typer.Option("--format", help="margrave, libsvm or liblinear; default: by file name"),
     ] = "auto",
     quiet: Quiet = False,
 ) -> int:
     """Train a model on DATA and write it.
 
-    A file called .model or .libsvm is written as LIBSVM's own; any other holds the scaler and the
-    certificate too. Ctrl-C writes the model reached so far.
+    Files ending in .model or .libsvm are written in LIBSVM's format; any other file also contains
+    the scaler and the certificate. Ctrl-C writes the model reached so far.
     """
     leads = is_leader(engine)
     MESSAGES.quiet = not leads
@@ -124,22 +124,22 @@ def train(
     }
     rest |= {"solver": solver, "engine": engine, "time_limit": time_limit, "n_jobs": jobs}
     rest["verbose"] = None if quiet or not leads else 1
-    machine = machine_from(estimator, kernel, gamma, memory, probability, rest, settings)
+    estimator = estimator_from(kind, kernel, gamma, memory, probability, rest, settings)
     path = output or f"{data}.margrave"
     format = machines.chosen_format(path, format, scale)
     if folds is None:
         machines.check_output(path)
-    table = load(data, machine, label)
+    table = load(data, estimator, label)
     if weight:
-        machine.set_params(class_weight=machines.class_weights(weight, table.y))
+        estimator.set_params(class_weight=machines.class_weights(weight, table.y))
     scaler = machines.make_scaler(scale, table.X)
     if folds is not None:
-        predicted = machines.cross_validate(machine, scaler, table.X, table.y, folds)
-        for name, value in machines.figures(machine, table.y, predicted).items():
+        predicted = machines.cross_validate(estimator, scaler, table.X, table.y, folds)
+        for name, value in machines.figures(estimator, table.y, predicted).items():
             show(f"{name} ({folds} folds): {value:.6g}")
         return 0
-    with local_dask(machine):
-        done = machines.train(machine, scaler, table.X, table.y)
+    with local_dask(estimator):
+        done = machines.train(estimator, scaler, table.X, table.y)
     if leads:
         machines.write(done.model, path, format, table.notes)
         if not quiet or done.interrupted:
@@ -148,7 +148,7 @@ def train(
 
 
 def is_leader(engine: str | None) -> bool:
-    """Whether this process speaks and writes: under MPI that is rank 0."""
+    """Whether this process prints messages and writes the model: under MPI, rank 0 does."""
     if engine != "mpi":
         return True
     try:
@@ -159,9 +159,9 @@ def is_leader(engine: str | None) -> bool:
 
 
 @contextmanager
-def local_dask(machine: Any) -> Iterator[None]:
-    """Start a Dask cluster on this machine for ``--engine dask``; an address has one already."""
-    if machine.engine != "dask":
+def local_dask(estimator: Any) -> Iterator[None]:
+    """Start a local Dask cluster for ``--engine dask`` (without an address)."""
+    if estimator.engine != "dask":
         yield
         return
     try:
@@ -169,30 +169,32 @@ def local_dask(machine: Any) -> Iterator[None]:
     except ImportError:
         raise ValueError("--engine dask needs Dask: pip install 'margrave[dask]'") from None
     with distributed.Client(host="127.0.0.1", dashboard_address=None) as client:
-        machine.set_params(engine=client)
+        estimator.set_params(engine=client)
         yield
 
 
-def load(data: str, machine: Any, label: str | None) -> Any:
-    """Rows and labels to train on."""
+def load(data: str, estimator: Any, label: str | None) -> Any:
+    """Read rows and labels for training."""
     table = read_table(data, label)
     if table.notes.pop("qid", False):
-        say(f"margrave: {data}: query numbers (qid) are ignored")
-    if machine.kernel == "precomputed":
+        say(f"margrave: {data}: query ids (qid) are ignored")
+    if estimator.kernel == "precomputed":
         table.X = kernel_values(data, table)
-    if not is_classifier(machine) and table.y is not None and table.y.dtype.kind in "US":
-        raise ValueError(f"{data}: {type(machine).__name__} needs numbers as labels")
+    if not is_classifier(estimator) and table.y is not None and table.y.dtype.kind in "US":
+        raise ValueError(f"{data}: {type(estimator).__name__} needs numbers as labels")
     return table
 
 
 def summary(done: Any, rows: int, path: str) -> str:
     """One line about a trained model."""
-    machine = done.machine
-    state = "interrupted, " if done.interrupted else "" if machine.converged_ else "not converged, "
+    estimator = done.estimator
+    state = (
+        "interrupted, " if done.interrupted else "" if estimator.converged_ else "not converged, "
+    )
     return (
-        f"{type(machine).__name__}: {rows:,} rows, {len(machine.support_):,} support vectors,"
-        f" {state}duality gap {machine.gap_:.2g} ({machine.certificate_}), {done.seconds:.2f} s;"
-        f" wrote {path}"
+        f"{type(estimator).__name__}: {rows:,} rows, {len(estimator.support_):,} support vectors,"
+        f" {state}duality gap {estimator.gap_:.2g} ({estimator.certificate_}),"
+        f" {done.seconds:.2f} s; wrote {path}"
     )
 
 
@@ -200,14 +202,16 @@ def summary(done: Any, rows: int, path: str) -> str:
 def tune(
     data: Data,
     output: Output = None,
-    estimator: Estimator = "SVC",
+    kind: Estimator = "SVC",
     kernel: KernelName = None,
     grid: Annotated[
         list[str] | None,
         typer.Option("--grid", help="NAME=VALUE,VALUE,...; by default C and gamma"),
     ] = None,
-    folds: Annotated[int, typer.Option("-v", "--folds", help="of cross-validation")] = 5,
-    scoring: Annotated[str | None, typer.Option("--scoring", help="scikit-learn's name")] = None,
+    folds: Annotated[int, typer.Option("-v", "--folds", help="cross-validation folds")] = 5,
+    scoring: Annotated[
+        str | None, typer.Option("--scoring", help="scorer name of scikit-learn")
+    ] = None,
     tol: Tol = None,
     memory: Memory = None,
     scale: Scale = "none",
@@ -224,16 +228,16 @@ def tune(
     if tuner is None:
         raise ValueError("this margrave has no Tuner: upgrade margrave")
     rest = {"tol": tol, "n_jobs": jobs}
-    machine = machine_from(estimator, kernel, None, memory, 0, rest, settings)
+    estimator = estimator_from(kind, kernel, None, memory, 0, rest, settings)
     path = output or f"{data}.margrave"
     format = machines.chosen_format(path, format, scale)
     machines.check_output(path)
-    values = grid_of(grid, machine)
-    table = load(data, machine, label)
+    values = grid_of(grid, estimator)
+    table = load(data, estimator, label)
     scaler = machines.make_scaler(scale, table.X)
     X = table.X if scaler is None else scaler.fit_transform(table.X)
     begin = time.perf_counter()
-    search = tuner(machine, values, cv=folds, scoring=scoring, refit=True)
+    search = tuner(estimator, values, cv=folds, scoring=scoring, refit=True)
     wanted = {"verbose": 0 if quiet else 1, "n_jobs": jobs}
     known = search.get_params(deep=False)
     search.set_params(**{name: value for name, value in wanted.items() if name in known})
@@ -253,28 +257,28 @@ def tune(
 
 
 def best_of(search: Any) -> str:
-    """The best setting that was found, and its score."""
+    """The best setting and its score, as text."""
     words = [f"{name}={value}" for name, value in search.best_params_.items()]
     return f"{', '.join(words)}; score {search.best_score_:.6g}"
 
 
-def grid_of(grid: list[str] | None, machine: Any) -> dict[str, list[Any]]:
-    """Values to try: as told, or powers of two of C and gamma."""
-    known = machine.get_params(deep=False)
+def grid_of(grid: list[str] | None, estimator: Any) -> dict[str, list[Any]]:
+    """Values to try: as given, or powers of two for C and gamma."""
+    known = estimator.get_params(deep=False)
     if not grid:
-        prices = [2.0**e for e in range(-3, 10, 2)]
+        powers = [2.0**e for e in range(-3, 10, 2)]
         name = next((name for name in ("C", "lam", "nu") if name in known), None)
         values: dict[str, list[Any]] = {}
         if name is not None:
-            values[name] = [0.1, 0.2, 0.3, 0.5, 0.7] if name == "nu" else prices
-        if machine.kernel not in ("linear", "precomputed"):
+            values[name] = [0.1, 0.2, 0.3, 0.5, 0.7] if name == "nu" else powers
+        if estimator.kernel not in ("linear", "precomputed"):
             values["gamma"] = [2.0**e for e in range(-9, 4, 2)]
         return values
     found = {}
     for text in grid:
         name, listed = machines.assignment(text, "--grid")
         if name not in known:
-            raise ValueError(f"{type(machine).__name__} has no parameter {name!r}")
+            raise ValueError(f"{type(estimator).__name__} has no parameter {name!r}")
         found[name] = [machines.word_or_number(value) for value in listed.split(",")]
     return found
 
@@ -282,16 +286,16 @@ def grid_of(grid: list[str] | None, machine: Any) -> dict[str, list[Any]]:
 @app.command()
 def bench(
     data: Annotated[
-        str | None, typer.Argument(metavar="[DATA]", help="your data; generated if none")
+        str | None, typer.Argument(metavar="[DATA]", help="by default generated data")
     ] = None,
-    C: Price = None,
+    C: Penalty = None,
     gamma: Gamma = None,
     scale: Scale = "none",
     label: Label = None,
-    rows: Annotated[int, typer.Option("--rows", help="rows to train on at most")] = 20_000,
+    rows: Annotated[int, typer.Option("--rows", help="maximum number of training rows")] = 20_000,
     jobs: Jobs = None,
 ) -> int:
-    """Train SVC and scikit-learn's SVC on the same rows; a fifth of them is held out."""
+    """Compare SVC with scikit-learn's SVC on the same rows; a fifth of them is held out."""
     from margrave.cli.demo import compare
 
     given = None if gamma is None else machines.word_or_number(gamma)
@@ -300,7 +304,7 @@ def bench(
 
 @app.command()
 def demo() -> int:
-    """Train on 100,000 generated rows; table and pictures."""
+    """Train on 100,000 generated rows, print a table and draw pictures."""
     from margrave.cli.demo import main
 
     main()

@@ -30,9 +30,11 @@ def predict(
     model: Model,
     data: Data,
     output: Output = None,
-    scores: Annotated[bool, typer.Option("--scores", help="decision values, not labels")] = False,
+    scores: Annotated[
+        bool, typer.Option("--scores", help="decision values instead of labels")
+    ] = False,
     probabilities: Annotated[
-        bool, typer.Option("--probabilities", help="where the model has them")
+        bool, typer.Option("--probabilities", help="if the model has them")
     ] = False,
     label: Label = None,
     quiet: Quiet = False,
@@ -43,7 +45,9 @@ def predict(
     found, table = rows_for(model, data, label)
     method = "predict_proba" if probabilities else "decision_function" if scores else "predict"
     if not hasattr(found, method):
-        raise ValueError(f"{model}: {type(machines.machine_of(found)).__name__} has no {method}")
+        raise ValueError(
+            f"{model}: {type(machines.final_estimator(found)).__name__} has no {method}"
+        )
     predicted = np.asarray(getattr(found, method)(table.X))
     if output is None:
         sys.stdout.buffer.write(text_of(predicted))
@@ -57,23 +61,23 @@ def predict(
 
 
 def rows_for(model: str, data: str, label: str | None = None) -> tuple[Any, Any]:
-    """A model, and rows that fit it."""
+    """Read a model, and rows in the form that it expects."""
     found, notes, _ = machines.read(model)
-    machine = machines.machine_of(found)
-    precomputed = machine.kernel == "precomputed"
-    libsvm = notes.get("zero_based") is not None and machine.certificate_ == "none"
-    if precomputed or libsvm:  # the width is the file's business
+    estimator = machines.final_estimator(found)
+    precomputed = estimator.kernel == "precomputed"
+    libsvm = notes.get("zero_based") is not None and estimator.certificate_ == "none"
+    if precomputed or libsvm:  # the number of features is not fixed by the model
         table = read_table(data, label, None, {} if precomputed else notes)
         if precomputed:
             table.X = kernel_values(data, table)
-        if libsvm and table.X.shape[1] != machine.n_features_in_:
+        if libsvm and table.X.shape[1] != estimator.n_features_in_:
             found, table.X = fit_width(model, found, table.X)
         return found, table
-    return found, read_table(data, label, machine, notes)
+    return found, read_table(data, label, estimator, notes)
 
 
 def fit_width(path: str, model: Any, X: Any) -> tuple[Any, Any]:
-    """Rows and a model of LIBSVM, which does not know its number of features, of equal width."""
+    """Give rows and a LIBSVM model the same number of features, which its file does not store."""
     from scipy import sparse
 
     from margrave.estimators import load_libsvm_model
@@ -86,12 +90,12 @@ def fit_width(path: str, model: Any, X: Any) -> tuple[Any, Any]:
 
 
 def kernel_values(data: str, table: Any) -> Any:
-    """Kernel values of LIBSVM's form ``label 0:number 1:value 2:value``, or as they are."""
+    """Kernel values from LIBSVM's format ``label 0:number 1:value 2:value``, or unchanged."""
     X = table.X.toarray() if hasattr(table.X, "toarray") else table.X
     if table.notes.get("zero_based"):
         return np.ascontiguousarray(X[:, 1:])
     if "zero_based" in table.notes:
-        raise ValueError(f"{data}: a precomputed kernel needs 0:number in front of every row")
+        raise ValueError(f"{data}: with a precomputed kernel every row must begin with 0:number")
     return X
 
 
@@ -104,24 +108,24 @@ def evaluate(
 ) -> int:
     """Compare the predictions for DATA with its labels."""
     found, table = rows_for(model, data, label)
-    machine = machines.machine_of(found)
+    estimator = machines.final_estimator(found)
     if table.y is None:
         raise ValueError(f"{data}: there are no labels to compare with")
-    y = machines.in_terms(machine, table.y)
+    y = machines.in_terms(estimator, table.y)
     predicted = found.predict(table.X)
-    worth = {"rows": float(len(y)), **machines.figures(machine, y, predicted)}
+    worth = {"rows": float(len(y)), **machines.figures(estimator, y, predicted)}
     if as_json:
         show(json.dumps(worth))
         return 0
     for name, value in worth.items():
         show(f"{name}: {value:.6g}")
-    if is_classifier(machine):
+    if is_classifier(estimator):
         show(confusion(y, predicted))
     return 0
 
 
 def confusion(y: Any, predicted: Any, most: int = 20) -> Any:
-    """Table of the labels and what they were predicted as; of many classes per class."""
+    """Confusion matrix as a table; for many classes, a report per class instead."""
     from sklearn import metrics
 
     names = np.unique(np.concatenate([y, predicted]))
@@ -129,7 +133,7 @@ def confusion(y: Any, predicted: Any, most: int = 20) -> Any:
     if len(names) > most:
         return metrics.classification_report(y, predicted, zero_division=0)
     table = Table()
-    table.add_column("label, predicted as")
+    table.add_column("true \\ predicted")
     for name in texts:
         table.add_column(name, justify="right")
     for name, row in zip(texts, metrics.confusion_matrix(y, predicted, labels=names), strict=True):
@@ -142,29 +146,29 @@ def info(
     model: Model,
     as_json: Annotated[bool, typer.Option("--json", help="as JSON")] = False,
 ) -> int:
-    """Tell what a model file holds."""
+    """Show what a model file contains."""
     found, notes, kind = machines.read(model)
-    machine = machines.machine_of(found)
+    estimator = machines.final_estimator(found)
     facts: dict[str, Any] = {
         "file": f"{kind} model file",
-        "estimator": type(machine).__name__,
-        "kernel": machine._kernel.name,
-        "features": machine.n_features_in_,
-        "support vectors": len(machine.support_),
-        "duality gap": machine.gap_,
-        "certificate": machine.certificate_,
-        "converged": machine.converged_,
-        "objective": machine.objective_,
-        "solver": machine.solver_,
+        "estimator": type(estimator).__name__,
+        "kernel": estimator._kernel.name,
+        "features": estimator.n_features_in_,
+        "support vectors": len(estimator.support_),
+        "duality gap": estimator.gap_,
+        "certificate": estimator.certificate_,
+        "converged": estimator.converged_,
+        "objective": estimator.objective_,
+        "solver": estimator.solver_,
     }
-    if hasattr(machine, "classes_"):
-        facts["classes"] = text_of(machine.classes_).decode().split("\n")[:-1]
-    if found is not machine:
+    if hasattr(estimator, "classes_"):
+        facts["classes"] = text_of(estimator.classes_).decode().split("\n")[:-1]
+    if found is not estimator:
         facts["scaler"] = type(found.steps[0][1]).__name__
-    defaults = type(machine)().get_params(deep=False)
+    defaults = type(estimator)().get_params(deep=False)
     facts["parameters"] = {
         name: repr(value)
-        for name, value in machine.get_params(deep=False).items()
+        for name, value in estimator.get_params(deep=False).items()
         if repr(value) != repr(defaults[name])
     }
     facts["data"] = {name: value for name, value in notes.items() if name != "names"}

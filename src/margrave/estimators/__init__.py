@@ -1,4 +1,4 @@
-"""The scikit-learn face of margrave: one file per family, thin."""
+"""Estimators with scikit-learn's API, one file per family."""
 
 from margrave.estimators._files import load
 from margrave.estimators._libsvm_model import load_libsvm_model, save_libsvm_model

@@ -1,9 +1,10 @@
-"""What every kernel machine shares besides its input: the way through a solver, certificates.
+"""Base class of all estimators: calling the solver, storing the model, certificates, scores.
 
-An estimator turns its input into :class:`~margrave.problem.Problem` objects, hands them to
+An estimator turns its input into :class:`~margrave.problem.Problem` objects, passes them to
 `_solve`, packs the solutions into fitted attributes, and ends with `_conclude`, which warns or
-raises only when everything is stored: neither a missed tolerance nor Ctrl-C loses the model. All of
-this happens to a draft of the estimator (:mod:`margrave.estimators._transaction`).
+raises only after everything is stored, so that neither a missed tolerance nor Ctrl-C loses the
+model. All of this happens on a draft of the estimator
+(:mod:`margrave.estimators._transaction`).
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ from margrave.solvers.certificate import certificate, certified
 from margrave.solvers.columns import Columns
 from margrave.solvers.whole import judge
 
-_MOST_OF_COMMITTEE = 1000  # support vectors of a part by which it knows what it knows
+_MOST_OF_COMMITTEE = 1000  # support vectors of a part that are kept to estimate its variance
 
-# what became of each stop reason of Progress, and what a user can do about it
+# warnings for the stop reasons of Progress, with advice
 _ADVICE = {
     "max_iter": "max_iter={max_iter} was reached; raise max_iter, or tol if this gap is enough",
     "time_limit": "time_limit={time_limit} s was reached; raise time_limit, or tol if this gap is"
@@ -51,12 +52,13 @@ _ADVICE = {
     "callback": "a callback asked to stop",
     "interrupted": "it was interrupted",
     "indefinite": "the kernel is not positive semidefinite on these rows, so that no optimum can be"
-    " certified; the model is a descent's end, use it with care or choose another kernel",
-    "stochastic": "its stochastic steps came no further; use solver='auto', or VarianceReduced with"
-    " a smaller step or more landmarks",
-    "unfinished": "the strategy was told to stop before the whole problem is solved; leave out"
-    " passes, finish=False or as_published=True for the optimum",
-    "hulls": "no direction was found that separates the hulls, which overlap or are too near to"
+    " certified; the solver made no further progress, use the model with care or choose another"
+    " kernel",
+    "stochastic": "the stochastic steps made no further progress; use solver='auto', or"
+    " VarianceReduced with a smaller step or more landmarks",
+    "unfinished": "the solver was set to stop before the whole problem is solved; remove passes,"
+    " finish=False or as_published=True to reach the optimum",
+    "hulls": "no direction was found that separates the hulls, which overlap or are too close to"
     " each other for double precision; {cure}",
     "rounding": "the model cannot be certified in double precision, because rounding errors may"
     " account for a gap of {rounding:.2g}: {cause}",
@@ -65,11 +67,11 @@ _ADVICE = {
 }
 
 
-class KernelMachine(CheckedInput):
-    """Base class of all estimators: parameters named in the constructors of the subclasses."""
+class KernelEstimator(CheckedInput):
+    """Base class of all estimators; the subclasses' constructors define the parameters."""
 
-    _lender: Lender | None = None  # of a search, while it fits and scores
-    _cure: ClassVar[str] = ""  # what to do about hulls that overlap, for machines with hulls
+    _lender: Lender | None = None  # set by a search while it fits and scores
+    _cure: ClassVar[str] = ""  # advice for hulls that overlap
 
     # --- fit -------------------------------------------------------------------------------
 
@@ -82,8 +84,8 @@ class KernelMachine(CheckedInput):
     ) -> tuple[list[Solution], Progress]:
         """Run the solver on the problems within the budgets.
 
-        Models that come early are stored by `pack` on a copy of this estimator: `early_`. `rows`
-        are those of the fit behind the rows of the problems, for a search that lends kernel values.
+        Early models are stored by `pack` on a copy of this estimator, `early_`. `rows` are the rows
+        of X behind the rows of the problems, for a search that shares kernel values.
         """
         for name in ("early_", "tuning_"):  # of an earlier fit
             self.__dict__.pop(name, None)
@@ -132,7 +134,7 @@ class KernelMachine(CheckedInput):
             try:
                 try:
                     solutions = solver.solve(list(problems), settings, starts)
-                except KeyboardInterrupt:  # struck between the steps of a strategy
+                except KeyboardInterrupt:  # outside the compiled code
                     progress.interrupt()
                     elsewhere = remote or isinstance(problems[0].data.X, RowBlocks)
                     if not kept and (elsewhere or has_model):
@@ -144,7 +146,7 @@ class KernelMachine(CheckedInput):
                     solutions = certified(
                         problems, solutions, settings, not as_published, by_weights=keep
                     )
-            except ValueError as verdict:  # of a solver that Ctrl-C has stopped: no claim
+            except ValueError as verdict:  # not reliable after Ctrl-C
                 if progress.stop_reason != "interrupted":
                     raise
                 raise KeyboardInterrupt from verdict
@@ -156,13 +158,13 @@ class KernelMachine(CheckedInput):
         return [columns.widen(solution) for solution in solutions], progress
 
     def _seed(self) -> int:
-        """Seed of the solver; without a random_state always the same, so that fits repeat."""
+        """Seed of the solver; a fixed one if random_state is None, so that fits are repeatable."""
         if self.random_state is None:
             return 0
         return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
 
     def _store_certificate(self, solutions: Sequence[Solution], progress: Progress) -> list[str]:
-        """Store what is known of the solutions; returns the names of the solvers used."""
+        """Store objectives, gaps and history; returns the names of the solvers used."""
         self.objectives_ = np.array([solution.objective for solution in solutions])
         self.gaps_ = np.array([solution.gap for solution in solutions])
         self._absolute_gaps = np.array(
@@ -181,7 +183,7 @@ class KernelMachine(CheckedInput):
         return used
 
     def _conclude(self, solutions: Sequence[Solution], progress: Progress) -> None:
-        """Store the certificate; then, with the model complete, warn or pass Ctrl-C on."""
+        """Store the certificate; then, with the model complete, warn or re-raise Ctrl-C."""
         used = self._store_certificate(solutions, progress)
         complete(self)
         reason = progress.stop_reason
@@ -227,7 +229,7 @@ class KernelMachine(CheckedInput):
     def _store_support(
         self, X: Any, rows: Rows, dual: Floats, solutions: Sequence[Solution]
     ) -> None:
-        """Store the rows with a coefficient, the coefficients, and what predicting needs."""
+        """Store the support vectors, their coefficients, and the weights of a linear model."""
         self.support_ = rows
         self._weights = self._fit_rows = self._support_vectors = None
         self._local: LocalModels | Committee | None = None
@@ -237,7 +239,7 @@ class KernelMachine(CheckedInput):
         if isinstance(X, RemoteRows):
             self._support_vectors = X[rows].load()
         elif self._weights is not None:
-            self._fit_rows = X  # support vectors are taken from here when someone asks for them
+            self._fit_rows = X  # `support_vectors_` looks them up here
         else:
             self._support_vectors = np.empty((0, 0)) if self._kernel.is_precomputed else X[rows]
         self.dual_coef_ = type(X)(dual) if sparse.issparse(X) else dual
@@ -255,8 +257,8 @@ class KernelMachine(CheckedInput):
     ) -> None:
         """Store the models of parts; `label` is the part of each support vector.
 
-        `rows` are those of the fit behind the rows of the problems; `intercepts` and what is
-        `known` beforehand have a row per part and a column per output.
+        `rows` are the rows of X behind the rows of the problems; `intercepts` and the `known`
+        decision values have a row per part and a column per output.
         """
         self._part_support = [np.flatnonzero(label == c) for c in range(len(intercepts))]
         self.intercept_ = np.full(intercepts.shape[1], solutions[0].level)
@@ -270,11 +272,11 @@ class KernelMachine(CheckedInput):
             offset = 1.0 if intercepts.any() else 0.0
             self._local = Committee(points, 1.0 / C, self._kernel, offset, intercepts)
         else:
-            if self._kernel.is_precomputed:  # its points are numbers of rows
+            if self._kernel.is_precomputed:  # its points are row numbers
                 places = replace(places, points=rows[places.points])
             self._local = LocalModels(partial(nearest, places), intercepts, known)
 
-    # --- the dual behind the attributes ----------------------------------------------------
+    # --- dual variables --------------------------------------------------------------------
 
     @property
     def _dual(self) -> Floats:
@@ -287,32 +289,32 @@ class KernelMachine(CheckedInput):
 
     @property
     def support_vectors_(self) -> Any:
-        """Rows with a dual coefficient; a linear model looks them up in the rows of the fit."""
+        """The support vectors; a linear model looks them up in the training rows."""
         check_is_fitted(self)
         if self._support_vectors is not None:
             return self._support_vectors
         if not self._holds_rows or self._fit_rows is None:
             raise AttributeError(
-                "this linear model was trained on rows outside memory and holds no copy of its"
-                " support vectors; they are the rows support_ of the data"
+                "this linear model was trained on rows outside memory and has no copy of its"
+                " support vectors; they are the rows support_ of the training data"
             )
         return self._fit_rows[self.support_]
 
     @property
     def _holds_rows(self) -> bool:
-        """Whether the support vectors are at hand."""
+        """Whether the support vectors are in memory."""
         if self._support_vectors is not None:
             return True
         return self._fit_rows is not None and not isinstance(self._fit_rows, RowBlocks)
 
     @property
     def coef_(self) -> Any:
-        """Weights of the features, for the linear kernel."""
+        """Feature weights, for the linear kernel."""
         check_is_fitted(self)
         if self._kernel.name != "linear":
             raise AttributeError("coef_ is only available for the linear kernel")
         if self._local is not None:
-            raise AttributeError("a model of parts has no weights of its own, each part has some")
+            raise AttributeError("a model of parts has no coef_: each part has its own weights")
         if self._weights is not None:
             return self._weights
         rows = np.array(self._coefficients())
@@ -321,7 +323,7 @@ class KernelMachine(CheckedInput):
         return safe_sparse_dot(rows, self.support_vectors_)
 
     def __sklearn_clone__(self) -> Any:
-        """Clone the parameters, but for the engine: a connection to workers is one and the same."""
+        """Clone the parameters except the engine: clones share a connection to workers."""
         parameters = {
             name: value if name == "engine" else clone(value, safe=False)
             for name, value in self.get_params(deep=False).items()
@@ -334,7 +336,7 @@ class KernelMachine(CheckedInput):
         return copied
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a pickle holds: of the rows of a fit no more than the support vectors."""
+        """State for pickle: of the training rows only the support vectors are kept."""
         state = without_draft(super().__getstate__())
         if "engine" in state:
             state = {**state, "engine": portable(state["engine"])}
@@ -345,7 +347,7 @@ class KernelMachine(CheckedInput):
         return state
 
     def _has_rows(self, X: Any) -> bool:
-        """Whether X can be what the model was trained on."""
+        """Whether X can be the training rows."""
         if X.shape[0] != self._n_rows:
             return False
         if self._kernel.is_precomputed or isinstance(X, RowBlocks) or not self._holds_rows:
@@ -354,7 +356,7 @@ class KernelMachine(CheckedInput):
         return not (different.nnz if sparse.issparse(different) else np.any(different))
 
     def _whole_gap(self, problems: Sequence[Any], betas: list[Floats]) -> float:
-        """Worst gap of given dual variables as solutions of the whole problems."""
+        """Largest gap of these dual variables as solutions of the whole problems."""
         with Progress(self.tol) as progress:
             settings = Settings(
                 self.tol, self.memory_limit, thread_count(self.n_jobs), self._seed(), progress
@@ -364,9 +366,9 @@ class KernelMachine(CheckedInput):
     def _gap_of_landmarks(
         self, problem: Any, beta: Floats, scores: Floats, b: Any, point: Floats
     ) -> float:
-        """Gap of a model of landmarks as one of the whole problem, with the dual point of the fit.
+        """Gap of a landmark model for the whole problem, with the dual point of the fit.
 
-        The model's own coefficients are none.
+        The model's own coefficients are not a feasible dual point.
         """
         primal: float = problem.terms(np.zeros(problem.shape), scores, b)[0]
         primal += 0.5 * float((beta * scores).sum())
@@ -377,7 +379,7 @@ class KernelMachine(CheckedInput):
             dual = judge([problem], settings, [point])[0].dual
         return (primal + dual) / max(abs(primal), abs(dual), 1e-300)
 
-    # --- use -------------------------------------------------------------------------------
+    # --- prediction, saving, reports -------------------------------------------------------
 
     def _scores(self, X: Any, precision: str) -> Floats:
         """Decision values, one column per output, without the intercepts `intercept_`."""
@@ -386,11 +388,11 @@ class KernelMachine(CheckedInput):
             if not np.isfinite(scores).all() and precision == "float32":
                 scores = self._scores_in(X, "float64")
         bad = ~np.isfinite(scores).all(axis=1)
-        if bad.any() and self._local is None:  # parts say -inf for classes that they do not have
+        if bad.any() and self._local is None:  # parts score missing classes with -inf
             raise ValueError(
                 f"the decision values of {int(bad.sum())} of {len(scores)} rows overflow double"
                 f" precision, the first in row {int(np.argmax(bad))}: its entries are too large for"
-                " this model; scale the rows as those of the fit were"
+                " this model; scale the rows like the training rows"
             )
         return scores
 
@@ -420,7 +422,7 @@ class KernelMachine(CheckedInput):
         points = (self.support_ if self._kernel.is_precomputed else self.support_vectors_)[used]
         nothing = np.zeros(coef.shape[1])
         model = Expansion(points, coef, self._kernel, nothing, precision)
-        # only tiles of a Python kernel need a budget, and asking for it takes longer than one row
+        # only Python kernels need a budget, and computing it takes longer than predicting a row
         budget = parse_bytes(self.memory_limit) if self._kernel.is_callable else 1 << 30
         scores: Floats = model.scores(X, threads=thread_count(self.n_jobs), memory=budget)
         return scores
@@ -428,36 +430,36 @@ class KernelMachine(CheckedInput):
     def save(self, path: str | PathLike[str]) -> None:
         """Write the fitted model to a file that :func:`margrave.load` reads.
 
-        The file holds numbers and names and no code. It is complete or not there: an error on the
-        way leaves what was there before. `early_` is a model of its own and saved by itself.
+        The file contains numbers and names, no code. It is written completely or not at all: after
+        an error an existing file is unchanged. `early_` is not included; save it separately.
 
         Parameters
         ----------
-        path : path
-            The file, which is replaced.
+        path : path-like
+            The file to write; an existing one is replaced.
         """
         check_is_fitted(self)
-        from margrave.estimators._files import save  # knows all estimators
+        from margrave.estimators._files import save  # which imports all estimators
 
         save(self, path)
 
     def report(self, X: Any, y: Any = None, sample_weight: Any = None) -> Report:
-        """Make a page that shows what the model has learned and how far it can be trusted.
+        """Make an HTML report that shows what the model has learned and how far it can be trusted.
 
         Parameters
         ----------
         X : {array-like, sparse} of shape (n_samples, n_features)
-            Rows, best such that the model has not seen; kernel values with the training rows when
+            Rows, preferably not those of the fit; kernel values with the training rows when
             `kernel="precomputed"`.
         y : array-like of shape (n_samples,)
-            Labels or targets; :class:`OneClassSVM` needs none.
+            Labels or targets; not needed for :class:`OneClassSVM`.
         sample_weight : array-like of shape (n_samples,), default=None
-            How often each row counts in the figures.
+            Weight of each row in the figures.
 
         Returns
         -------
-        report : :class:`~margrave.report.Report`
-            The page as a string of HTML, with `save(path)`; notebooks show it.
+        report : Report
+            The page as a string of HTML, with a method `save(path)`; notebooks display it.
         """
         return make_report(self, X, y, sample_weight)
 
@@ -469,7 +471,7 @@ class KernelMachine(CheckedInput):
 
 
 def outside() -> int:
-    """Frames between here and whoever called the package: a warning is theirs."""
+    """Stack level of the caller outside this package, for warnings."""
     level, frame = 0, sys._getframe(1)
     while frame is not None and str(frame.f_globals.get("__name__")).startswith("margrave."):
         level, frame = level + 1, frame.f_back  # type: ignore[assignment]
@@ -482,7 +484,7 @@ def _interrupted(solutions: Sequence[Solution], progress: Progress) -> bool:
 
 
 def _some(rows: Rows) -> Rows:
-    """At most some hundred of the rows, evenly spread."""
+    """At most `_MOST_OF_COMMITTEE` of the rows, evenly spaced."""
     if len(rows) <= _MOST_OF_COMMITTEE:
         return rows
     return rows[np.linspace(0, len(rows) - 1, _MOST_OF_COMMITTEE).astype(np.intp)]
@@ -498,9 +500,9 @@ def relative_gap(
 ) -> float:
     """Upper bound of (P + D) / max(|P|, |D|) at the point (beta, b) with scores f = K beta.
 
-    A linear model has `weights` of its own, with f = X w and P of them. Infinite if double
-    precision cannot tell, or if beta'K beta < 0: then the kernel is not positive semidefinite and
-    nothing can be certified.
+    For a linear model with its own `weights` w, f = X w and P is computed from w. Infinite if
+    double precision is not sufficient, or if beta'K beta < 0: then the kernel is not positive
+    semidefinite and nothing can be certified.
     """
     unknown = float("nan")
     figures = (unknown, unknown, unknown, False, 0, "float64", "")

@@ -1,4 +1,4 @@
-"""What machines with a posterior share: from rows to draws, and from draws to scores."""
+"""Base class of the Bayesian estimators: from rows to samples, and from samples to scores."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight
 
-from margrave.estimators._base import KernelMachine, outside
+from margrave.estimators._base import KernelEstimator, outside
 from margrave.estimators._input import Floats, Rows, take
 from margrave.estimators._remote import bring_vector
 from margrave.estimators._transaction import complete
@@ -29,11 +29,11 @@ from margrave.solvers.linear.augmentation import check_memory, featured
 _MOST_R_HAT, _LEAST_ESS = 1.05, 100.0
 
 
-class BayesianMachine(KernelMachine):
-    """What both estimators share: from rows to draws, and from draws to scores."""
+class BayesianEstimator(KernelEstimator):
+    """Base class of BayesianSVC and BayesianSVR."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **KernelMachine._parameter_constraints,
+        **KernelEstimator._parameter_constraints,
         "lam": [Interval(Real, 0.0, None, closed="neither")],
         "n_samples": [Interval(Integral, 1, None, closed="left")],
         "burn_in": [Interval(Integral, 0, None, closed="left")],
@@ -44,26 +44,26 @@ class BayesianMachine(KernelMachine):
     }
 
     def _sampler(self) -> Gibbs:
-        """The sampler; one that is given has numbers of its own."""
+        """The sampler: from the parameters, or the given Gibbs object."""
         if self.solver == "gibbs":
             return Gibbs(self.n_samples, self.burn_in, self.chains, self.keep_draws)
         if isinstance(self.solver, Gibbs):
             return self.solver
         raise ValueError(
-            f"{type(self).__name__} samples: solver must be 'gibbs' or a Gibbs object, got"
+            f"the solver of {type(self).__name__} must be 'gibbs' or a Gibbs object, got"
             f" {self.solver!r}; SVC and SVR have solver='em' for the point estimate"
         )
 
     def _counted(self, X: Any, sample_weight: Any) -> tuple[Floats, Rows]:
-        """Weights, and the rows whose weight is not zero."""
+        """Sample weights, and the rows with positive weight."""
         sample_weight = bring_vector(self, sample_weight, X)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         return weight, np.flatnonzero(weight)
 
     def _sample(self, X: Any, rows: Rows, weight: Floats, problem_on: Callable[..., Any]) -> None:
-        """Sample the weights of one or several problems, and store what is known of them.
+        """Sample the weights of one or several problems, and store the posterior.
 
-        `problem_on` makes the problems of these rows of X, in features of the kernel.
+        `problem_on` makes the problems on given data.
         """
         sampler = self._sampler()
         sampler.check()
@@ -103,18 +103,18 @@ class BayesianMachine(KernelMachine):
                 found.append(sampler.sample(problem, self.lam, settings))
                 if progress.stop_reason == "interrupted" and not found[-1].n_iter:
                     raise KeyboardInterrupt(
-                        f"{type(self).__name__} was interrupted before the first draw"
+                        f"{type(self).__name__} was interrupted before the first sample"
                     )
         self._store_posterior(problems, found, progress)
 
     def _featured(self, problems: list[Any], X: Any, rows: Rows, settings: Settings) -> list[Any]:
-        """The problems in features of the kernel, which are the same for all of them."""
+        """The problems with the kernel replaced by explicit features, shared by all of them."""
         if self._kernel.name == "linear":
             return problems
         if isinstance(X, RemoteRows):
             raise ValueError(
                 f"{type(self).__name__} needs all rows in one array for the kernel"
-                f" {self._kernel.name!r}; rows with the workers of an engine have 'linear'"
+                f" {self._kernel.name!r}; rows on an engine's workers need kernel='linear'"
             )
         count = len(rows) if self.features is None else min(self.features, len(rows))
         if self.features is None:
@@ -128,7 +128,7 @@ class BayesianMachine(KernelMachine):
     def _store_posterior(
         self, problems: Sequence[Any], found: Sequence[Sampled], progress: Progress
     ) -> None:
-        """Store the posterior of all outputs; then warn, or pass Ctrl-C on."""
+        """Store the posterior of all outputs; then warn, or re-raise Ctrl-C."""
         parts = [one.posterior for one in found]
         draws = None
         if all(part.draws is not None for part in parts):
@@ -154,15 +154,15 @@ class BayesianMachine(KernelMachine):
         complete(self)
         if reason == "interrupted":
             raise KeyboardInterrupt(
-                f"{type(self).__name__} keeps the posterior of {self.n_draws_} draws"
+                f"{type(self).__name__} keeps the posterior of {self.n_draws_} samples"
             )
         if not self.converged_:
             told = (
                 f"split R-hat is up to {worst:.3f} (good: at most {_MOST_R_HAT}), the effective"
-                f" number of draws as low as {least:.0f} (good: at least {_LEAST_ESS:.0f})"
+                f" sample size as low as {least:.0f} (good: at least {_LEAST_ESS:.0f})"
             )
             if np.isnan(worst):
-                told = "there are too few draws to tell"
+                told = "there are too few samples for the diagnostics"
             limit = f"; {reason} ended them early" if reason else ""
             warnings.warn(
                 f"{type(self).__name__}: the chains have not mixed: {told}{limit}; raise n_samples"
@@ -172,7 +172,7 @@ class BayesianMachine(KernelMachine):
             )
 
     def _cost(self, problem: Any, mean: Floats) -> float:
-        """J of weights."""
+        """The objective J (see BayesianSVC) at these weights."""
         constant = problem.intercept is not None
         W = mean[:, : mean.shape[1] - constant]
         b = mean[:, -1] if constant else np.zeros(len(mean))
@@ -183,15 +183,15 @@ class BayesianMachine(KernelMachine):
         scores = np.concatenate([np.asarray(block @ W.T) for block in blocks]) + b
         if isinstance(problem, JointProblem):
             nothing = np.zeros(problem.shape)
-            paid = problem.terms(nothing, scores, np.zeros(len(b)))[0]
+            loss = problem.terms(nothing, scores, np.zeros(len(b)))[0]
         else:
             core = problem.loss.core()
-            paid = float(core.value(problem.y, problem.C, np.ascontiguousarray(scores[:, 0])).sum())
+            loss = float(core.value(problem.y, problem.C, np.ascontiguousarray(scores[:, 0])).sum())
         penalised = W if self.intercept == "free" else mean
-        cost: float = 0.5 * self.lam * float((penalised**2).sum()) + paid
+        cost: float = 0.5 * self.lam * float((penalised**2).sum()) + loss
         return cost
 
-    # --- use -------------------------------------------------------------------------------
+    # --- prediction ------------------------------------------------------------------------
 
     def _moments(self, X: Any) -> tuple[Floats, Floats]:
         """Mean and standard deviation of the scores, one column per output."""
@@ -200,7 +200,7 @@ class BayesianMachine(KernelMachine):
             return np.concatenate([m for m, _ in parts]), np.concatenate([s for _, s in parts])
         features = self._features(X)
         mean, deviation = self.posterior_.scores(features)
-        if self._landmarks is not None:  # what the landmarks do not know of a row
+        if self._landmarks is not None:  # prior variance that the landmarks do not cover
             own = self._kernel.diagonal(X) if not self._kernel.is_precomputed else None
             if own is not None:
                 phi = features[:, : len(self._landmarks.factor)]
@@ -219,14 +219,14 @@ class BayesianMachine(KernelMachine):
 
     @property
     def support_vectors_(self) -> Any:
-        """Landmarks of the kernel; a linear machine has none."""
+        """Landmarks of the kernel; a linear model has none."""
         if self._landmarks is None:
-            raise AttributeError("a linear machine with a posterior has no support vectors")
+            raise AttributeError("a linear Bayesian model has no support vectors")
         return self._landmarks.points
 
     @property
     def coef_(self) -> Any:
-        """Mean weights of the features, for the linear kernel."""
+        """Posterior mean of the feature weights, for the linear kernel."""
         if self._landmarks is not None:
             raise AttributeError("coef_ is only available for the linear kernel")
         return self._weights
@@ -241,13 +241,13 @@ def _replaced(problem: Any, data: Data) -> Any:
 
 
 def _outputs(problems: Sequence[Any], mean: Floats) -> list[tuple[Any, Floats]]:
-    """Each problem with its rows of the mean."""
+    """Each problem with its part of the mean."""
     counts = [getattr(problem, "n_classes", 1) for problem in problems]
     return list(zip(problems, np.split(mean, np.cumsum(counts)[:-1]), strict=True))
 
 
 def _joined(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Diagnostics of several problems as one."""
+    """Combine the diagnostics of several problems."""
     if len(found) == 1:
         return found[0]
     return {

@@ -1,7 +1,7 @@
-"""Whether what came out of a file is a fitted model: types, shapes, finite numbers, sizes.
+"""Check that a model from a file is valid: types, shapes, finite numbers, sizes.
 
-Each rule holds for every estimator that has the attribute; in the end a row of zeros has to get a
-prediction.
+Each check applies to every estimator that has the attribute; finally the model must be able to
+predict a row of zeros.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from margrave.models import Committee, LocalModels, Posterior
 
 
 def check_fitted(model: Any) -> None:
-    """Raise ValueError for a model whose attributes do not belong together."""
+    """Raise ValueError for a model with invalid or inconsistent attributes."""
     if isinstance(model, Pipeline):
         for name, step in model.steps:
             if not isinstance(name, str) or not isinstance(step, BaseEstimator):
-                raise ValueError("a step of the pipeline is no estimator")
+                raise ValueError("a step of the pipeline is not an estimator")
         for _, scaler in model.steps[:-1]:
             _check_scaler(scaler)
         model = model.steps[-1][1]
     if not hasattr(model, "_kernel"):
-        raise ValueError(f"it holds no kernel machine but a {type(model).__name__}")
+        raise ValueError(f"it contains a {type(model).__name__}, not an estimator of margrave")
     _Fitted(model).check()
 
 
@@ -148,7 +148,7 @@ class _Fitted:
             _expect(len(model.posterior_.mean) == problems, "the posterior")
 
     def _check_story(self) -> None:
-        """What is told of the fit, in reports for instance."""
+        """Attributes that describe the fit: certificate, history, tuning."""
         model = self.model
         for name in ("gap_", "objective_"):
             _expect(_is_number(getattr(model, name)), name)
@@ -188,7 +188,7 @@ class _Fitted:
         row: Any = sparse.csr_matrix((1, self.d))
         if self.model._kernel.is_precomputed or self.d < 1000:
             row = np.zeros((1, self.d))
-        nameless = copy.copy(self.model)  # as the row is
+        nameless = copy.copy(self.model)  # the row has no feature names
         vars(nameless).pop("feature_names_in_", None)
         _expect(np.shape(nameless.predict(row)) == (1,), "a prediction")
 

@@ -1,4 +1,4 @@
-"""What every kernel classifier shares: from labels to binary problems and back.
+"""Base class of the classifiers: from labels to binary problems and back.
 
 Two classes make one problem; more make one per pair of classes or one per class. The kernel is the
 same for all of them, so they share one :class:`~margrave.problem.Data`.
@@ -19,7 +19,7 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight
 
-from margrave.estimators._base import KernelMachine, relative_gap
+from margrave.estimators._base import KernelEstimator, relative_gap
 from margrave.estimators._input import Floats, Rows, take
 from margrave.estimators._remote import bring_vector, lazily, on_every_rank
 from margrave.estimators._transaction import transaction
@@ -33,45 +33,45 @@ logger = logging.getLogger("margrave")
 
 @dataclass(frozen=True)
 class Task:
-    """The rows that count, their classes, and the binary problems made of them.
+    """The rows with positive weight, their classes, and the binary problems.
 
-    Rows of weight zero are gone. With one problem per pair of classes the rows are sorted by class,
-    so that a problem is two contiguous blocks; otherwise they stay where they were.
+    For one-vs-one the rows are sorted by class, so that a problem consists of two contiguous
+    blocks; otherwise they keep their order.
     """
 
     scheme: str  # "binary", "ovo", "ovr", or the name of a joint loss
     classes: Any  # sorted labels
     class_weight: Floats
     rows: Rows  # row of X behind each row of the task
-    labels: Rows  # number of the class of each row
+    labels: Rows  # class index of each row
     starts: Rows  # block boundaries
     blocks: list[Any]  # the pair of blocks of each problem; None: all rows
     members: list[Any]  # index of the rows of each problem
     signs: list[Floats]  # +-1 for the rows of each problem
-    C: list[Floats]  # weights for the rows of each problem
+    C: list[Floats]  # penalties C_i for the rows of each problem
 
 
-class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
-    """Base class of the classifiers; a subclass says which loss and what a row's weight costs."""
+class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
+    """Base class of the classifiers; a subclass defines the loss and the penalties C_i."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **KernelMachine._parameter_constraints,
+        **KernelEstimator._parameter_constraints,
         "intercept": [StrOptions({"free", "regularized"}), None],
         "class_weight": [StrOptions({"balanced"}), dict, None],
     }
-    # of classifiers that do not leave them to the user
+    # defaults of classifiers without these parameters
     multi_class = "ovr"
     decision_function_shape = "ovr"
     break_ties = False
-    # of a model of LIBSVM: the classes in the order by which it chooses between equals
+    # for a model loaded from LIBSVM: the order of the classes by which it breaks ties
     _tie_order: Rows | None = None
 
     def _loss(self) -> Loss:
         """Loss of the binary problems."""
         raise NotImplementedError
 
-    def _prices(self, weight: Floats) -> Floats:
-        """C_i of a problem whose rows count `weight` times."""
+    def _penalties(self, weight: Floats) -> Floats:
+        """Penalties C_i of rows with these weights."""
         raise NotImplementedError
 
     @transaction
@@ -82,11 +82,11 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
         Parameters
         ----------
         X : {array-like, sparse} of shape (n_samples, n_features)
-            Rows; a square kernel matrix when `kernel="precomputed"`. float32 is used as it is.
+            Rows; a square kernel matrix when `kernel="precomputed"`. float32 is not converted.
         y : array-like of shape (n_samples,)
             Labels.
         sample_weight : array-like of shape (n_samples,), default=None
-            How often each row counts; zero means that it is absent.
+            Weight of each row: two is equivalent to repeating the row, zero to leaving it out.
 
         Returns
         -------
@@ -114,7 +114,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
         return self
 
     def _task(self, y: Any, weight: Floats) -> Task:
-        """Rows that count, their classes and weights, and what each binary problem is made of."""
+        """Rows with positive weight, their classes and penalties, and the binary problems."""
         rows = np.flatnonzero(weight)
         classes, labels = np.unique(y[rows], return_inverse=True)
         if len(classes) < 2:
@@ -151,9 +151,9 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
             positive = [labels == c for c in (range(k) if scheme == "ovr" else [1])]
             blocks, members = [None] * len(positive), [everything] * len(positive)
         signs = [np.where(mask, 1.0, -1.0) for mask in positive]
-        C = [self._prices(counts[at]) for at in members]
+        C = [self._penalties(counts[at]) for at in members]
         if not all(np.isfinite(part).all() and (part > 0).all() for part in C):
-            raise ValueError("C times the weights leaves the range of double precision")
+            raise ValueError("C times the weights is outside the range of double precision")
         return Task(scheme, classes, factor, rows, labels, starts, blocks, members, signs, C)
 
     def _problems(self, task: Task, data: Data) -> list[Any]:
@@ -208,10 +208,10 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
         return solutions
 
     def _known(self, task: Task, parts: Any) -> Floats:
-        """What each part knows of each output because it has rows of one side alone.
+        """Decision values of parts that have rows of only one side of a problem.
 
-        The side that there is, if the other one is missing; -inf for a class without a row, where
-        classes compete by their scores.
+        The sign of that side; where classes are compared by their scores, -inf for a class without
+        rows.
         """
         k = len(task.classes)
         has = np.zeros((len(parts), k), dtype=bool)
@@ -224,7 +224,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
             return np.where(has, 0.0, -np.inf)
         return np.stack([first.astype(float) - second for first, second in sides], axis=1)
 
-    # --- the dual behind the attributes ----------------------------------------------------
+    # --- dual variables --------------------------------------------------------------------
 
     def _coefficients(self) -> list[Floats]:
         """Coefficients of each output, over all support vectors."""
@@ -251,7 +251,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
         return [beta[members] for beta, members in zip(betas, task.members, strict=True)]
 
     def _last_dual(self, task: Task, problems: Sequence[Any], n_rows: int) -> list[Floats] | None:
-        """Solution of the last fit as a feasible start, or None where there is none that fits."""
+        """Solution of the last fit as a feasible start, or None if it cannot be used."""
         if not hasattr(self, "support_"):
             return None
         if self._n_rows != n_rows or self._scheme != task.scheme:
@@ -268,7 +268,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
             )
             return None
         betas = self._betas(task)
-        if task.scheme in JOINT_LOSSES:  # the solver finds the nearest point itself
+        if task.scheme in JOINT_LOSSES:  # the solver projects the start itself
             return betas
         return [problem.feasible(beta) for problem, beta in zip(problems, betas, strict=True)]
 
@@ -292,8 +292,8 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
     def _decisions(self, X: Any) -> Floats:
         """Decision values of the binary problems, one column each.
 
-        Positive speaks for the first class of a pair, for the class against the rest, or, with
-        two classes, for the second one.
+        Positive values mean the first class of a pair, the class against the rest, or, with two
+        classes, the second one.
         """
         decisions: Floats = self._scores(X, self._precision) + self.intercept_
         return decisions
@@ -303,7 +303,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
         if self._scheme != "ovo":
             return super()._sums(X, precision, used)
         dual = self._dual
-        # per class: its support vectors have coefficients in the pairs with that class alone
+        # the support vectors of a class have coefficients only in the pairs with that class
         k = len(self.classes_)
         column = {pair: p for p, pair in enumerate(combinations(range(k), 2))}
         scores = np.zeros((X.shape[0], len(column)))
@@ -327,7 +327,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
         Returns
         -------
         scores : ndarray of shape (n_samples,), (n_samples, n_classes) or (n_samples, n_pairs)
-            Two classes: positive speaks for ``classes_[1]``. More: see `decision_function_shape`.
+            Two classes: positive values mean ``classes_[1]``. More: see `decision_function_shape`.
         """
         self._check_shape()
         decisions = self._decisions(self._check_rows(X, reset=False))
@@ -338,7 +338,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
         if self._scheme != "ovo" or self.decision_function_shape == "ovo":
             return decisions
         votes, confidence = _count_votes(decisions, len(self.classes_), strict=False)
-        # squeezed into (-1/3, 1/3): confidences order equal votes and never overturn a vote
+        # scaled into (-1/3, 1/3): confidences break ties between votes and never overrule a vote
         squeezed: Floats = confidence / (3.0 * (np.abs(confidence) + 1.0))
         return votes + squeezed
 
@@ -369,7 +369,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
         return self.classes_[self._best(decisions)]
 
     def _best(self, scores: Floats) -> Rows:
-        """Class of the largest score in each row; of equals the first, or by `_tie_order`."""
+        """Class of the largest score in each row; ties go to the first, or by `_tie_order`."""
         if self._tie_order is not None:
             scores = scores[:, self._tie_order]
         best: Rows = np.argmax(scores, axis=1)
@@ -378,7 +378,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
     def certify(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Compute the relative duality gap of the fitted model on its training data.
 
-        Everything is computed anew in double precision from the fitted attributes.
+        It is recomputed in double precision from the fitted attributes.
 
         Parameters
         ----------
@@ -388,7 +388,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
         Returns
         -------
         gap : float
-            Worst gap of the binary problems; inf if the kernel is not positive semidefinite there.
+            Largest gap of the binary problems; inf if the kernel is not positive semidefinite.
         """
         X, y = self._check_rows(X, y, reset=False)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)

@@ -1,19 +1,19 @@
-"""Fitted estimators in model files, and out of them.
+"""Save fitted estimators to model files, and load them.
 
-An estimator is its parameters and its fitted attributes. Both are written as JSON values, with the
-arrays beside them (:mod:`margrave.io.model_file`):
+Parameters and fitted attributes are written as JSON values, with arrays stored separately
+(:mod:`margrave.io.model_file`):
 
     null, true, 1, 0.5, "text", [...]      themselves
-    {"float": "inf"}                       a float that JSON has no word for
+    {"float": "inf"}                       a float that JSON cannot represent
     {"tuple": [...]}  {"dict": [[k, v]]}   tuples, and dictionaries with any keys
     {"array": name, "order": "C"}          an array of numbers
     {"strings": [...], "dtype": "<U4"}     an array of strings
     {"csr": class, "shape": [n, d], ...}   compressed sparse rows
     {"object": class, ...}                 an object of a class that is listed here
 
-Loading builds objects of listed classes alone and checks what it has built: no file can make it run
-anything else. A new estimator is served by being listed in `margrave.estimators`; a new kind of
-model or solver by being listed here.
+Loading only creates objects of listed classes and validates them, so that no file can run code. New
+estimators are supported once they are listed in `margrave.estimators`; new kinds of models or
+solvers must be listed here.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from margrave.partitions import Centres, KernelCentres, nearest
 
 logger = logging.getLogger("margrave")
 
-# dataclasses that fitted attributes may hold
+# dataclasses in fitted attributes
 VALUES = {
     cls.__name__: cls
     for cls in (Kernel, LocalModels, Committee, Landmarks, Posterior, Centres, KernelCentres)
@@ -52,31 +52,31 @@ SOLVERS = {
     for name in solvers.__all__
     if isinstance(found := getattr(solvers, name), type) and issubclass(found, BaseEstimator)
 }
-# what may stand in front of an estimator
+# steps of a pipeline before an estimator
 SCALERS = {cls.__name__: cls for cls in (MinMaxScaler, MaxAbsScaler, StandardScaler)}
 
-# not part of a file: models of their own, and settings of scikit-learn
+# not saved: early models, and scikit-learn's settings
 _LEFT_OUT = ("early_", "_metadata_request", "_sklearn_output_config")
 _SPARSE = {"csr_matrix": sparse.csr_matrix, "csr_array": sparse.csr_array}
-_DEPTH = 40  # of nested values: no honest file comes near
+_DEPTH = 40  # of nested values: far more than any valid file has
 
 
 def load(path: PathLike) -> Any:
-    """Load a model that `save` has written.
+    """Load a model written by `save`.
 
-    Nothing in the file is executed; a file that is damaged, altered or of a later version is
-    refused. Predictions are the same, bit for bit.
+    Nothing in the file is executed; a file that is damaged, modified or of a later version is
+    rejected. Predictions are identical, bit for bit.
 
     Parameters
     ----------
-    path : path
+    path : path-like
         The model file.
 
     Returns
     -------
     model : estimator or Pipeline
-        The fitted estimator; behind its scaler if it was trained with one (``margrave train
-        --scale``).
+        The fitted estimator, or a pipeline with its scaler if it was trained with one (``margrave
+        train --scale``).
 
     Examples
     --------
@@ -92,14 +92,14 @@ def load(path: PathLike) -> Any:
 
 
 def load_with_notes(path: PathLike) -> tuple[Any, dict[str, Any]]:
-    """Load a model, and what was noted of the data that it came from."""
+    """Load a model, and the notes about its training data."""
     description, arrays = read_model(path)
     try:
         decoder = _Decoder(arrays)
         model = decoder.value(_get(description, "model"))
         notes = decoder.value(_get(description, "notes"))
         if not isinstance(model, (Pipeline, BaseEstimator)) or not isinstance(notes, dict):
-            raise ValueError("it holds no estimator")
+            raise ValueError("it contains no estimator")
         check_fitted(model)
     except (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError) as error:
         what = str(error) if isinstance(error, ValueError) else repr(error)
@@ -126,7 +126,7 @@ def estimators() -> dict[str, Any]:
 
 
 class _Encoder:
-    """Turns values into JSON values; arrays go to `arrays` under the names of their places."""
+    """Turns values into JSON values; arrays are collected in `arrays`, named by their path."""
 
     def __init__(self) -> None:
         self.arrays: Arrays = {}
@@ -160,7 +160,7 @@ class _Encoder:
             return {"strings": items, "dtype": "object" if array.dtype.kind == "O" else "str"}
         if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
             raise ValueError(f"{place}: arrays of type {array.dtype} cannot be saved")
-        # the order matters to the last bit of a product
+        # the memory order affects the last bit of products
         order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
         self.arrays[place] = np.ascontiguousarray(array.T if order == "F" else array)
         return {"array": place, "order": order}
@@ -211,7 +211,7 @@ class _Encoder:
         }
 
     def _parameters(self, value: Any, place: str) -> dict[str, Any]:
-        """Parameters; of those that are code or connections no more than their absence."""
+        """Parameters; those that are code or connections are replaced by None."""
         found = {}
         for name, parameter in value.get_params(deep=False).items():
             code = name == "callbacks" or (name == "engine" and not isinstance(parameter, str))
@@ -224,7 +224,7 @@ class _Encoder:
 
 
 class _Decoder:
-    """Turns JSON values back; raises for everything that an encoder does not write."""
+    """Turns JSON values back; raises for anything that the encoder does not write."""
 
     def __init__(self, arrays: Arrays) -> None:
         self.arrays = arrays
@@ -249,7 +249,7 @@ class _Decoder:
         if "strings" in value:
             items = _get(value, "strings", list)
             if not all(isinstance(item, str) for item in items):
-                raise ValueError("an array of strings holds something else")
+                raise ValueError("an array of strings contains something else")
             return np.array(items, dtype=object if value.get("dtype") == "object" else str)
         if "csr" in value:
             return self._sparse(value)
@@ -258,7 +258,7 @@ class _Decoder:
     def _sparse(self, value: dict[str, Any]) -> Any:
         parts = [self.value(value[part]) for part in ("data", "indices", "indptr")]
         if not all(isinstance(part, np.ndarray) and part.ndim == 1 for part in parts):
-            raise ValueError("sparse rows are not made of arrays")
+            raise ValueError("sparse rows do not consist of arrays")
         matrix = _SPARSE[value["csr"]](tuple(parts), shape=tuple(value["shape"]))
         matrix.check_format(full_check=True)
         return matrix
@@ -273,7 +273,7 @@ class _Decoder:
             return VALUES[name](**self._values(value, "fields", depth))
         listed = {**SOLVERS, **SCALERS, **estimators()}
         if name not in listed:
-            raise ValueError(f"there is no {name!r} in this margrave")
+            raise ValueError(f"this version of margrave has no {name!r}")
         found = listed[name](**self._values(value, "parameters", depth))
         if name not in SOLVERS:
             vars(found).update(self._values(value, "fitted", depth))
@@ -291,6 +291,6 @@ def _get(value: Any, key: str, kind: type = object) -> Any:
 
 def _callable_kernel() -> ValueError:
     return ValueError(
-        "a model with a callable kernel cannot be saved: code is no part of a model file; use a"
-        " named kernel, or kernel='precomputed' with the values of your function"
+        "a model with a callable kernel cannot be saved: model files contain no code; use a named"
+        " kernel, or kernel='precomputed' with the values of your function"
     )

@@ -1,8 +1,8 @@
-"""What classifiers by the distance of hulls share: from points of the hulls to a decision function.
+"""Base class of the classifiers that find the distance between two (reduced) convex hulls.
 
-The solvers in `margrave.solvers.hull` find z, the shortest line between the (reduced) hulls of two
-classes, as sum_i beta_i x_i. With s_i = z'x_i, p+ the score of the positive rows that carry weight
-below their cap, and p- that of the negative ones,
+The solvers in `margrave.solvers.hull` find z, the shortest vector between the (reduced) hulls of
+two classes, as sum_i beta_i x_i. With s_i = z'x_i, p+ the score of the positive rows whose weight
+is between zero and its cap, and p- that of the negative ones,
 
     b = (p+ + p-) / 2,    rho = (p+ - p-) / 2,    decision(x) = (z'x - b) / rho
 """
@@ -18,7 +18,7 @@ from scipy import sparse
 from sklearn.utils.validation import _check_sample_weight
 
 from margrave.blocks.hull import level
-from margrave.estimators._base import KernelMachine
+from margrave.estimators._base import KernelEstimator
 from margrave.estimators._classifier import KernelClassifier, Task
 from margrave.estimators._input import Floats, take
 from margrave.losses import Loss
@@ -31,22 +31,22 @@ from margrave.solvers.certificate import certify_plane, with_certificate
 
 
 def refuse_solver(owner: Any) -> None:
-    """Raise for a solver that knows nothing of hulls."""
+    """Raise for a solver that cannot solve hull problems."""
     solver = resolve_solver(owner.solver)
     known = tuple(type(make()) for make in HULL_SOLVERS.values())
     if isinstance(solver, (Auto, *known)) or type(solver).__module__.split(".")[0] != "margrave":
         return
     raise ValueError(
-        f"the solver {owner.solver!r} cannot work with the hulls of {type(owner).__name__}; use"
+        f"the solver {owner.solver!r} cannot be used for {type(owner).__name__}; use"
         f" solver='auto', {', '.join(map(repr, HULL_SOLVERS))}"
     )
 
 
 class HullClassifier(KernelClassifier):
-    """Base class of the classifiers by hulls; a subclass says which caps the rows have."""
+    """Base class of the hull classifiers; a subclass defines the caps of the rows' weights."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **KernelMachine._parameter_constraints
+        **KernelEstimator._parameter_constraints
     }
     multi_class = "ovo"
     intercept = "free"
@@ -55,7 +55,7 @@ class HullClassifier(KernelClassifier):
 
     @property
     def _breaks_ties(self) -> bool:
-        """Breaking ties is the default here, and means nothing where no confidences are told."""
+        """Breaking ties is the default here, and has no effect without confidences ("ovo")."""
         return bool(self.break_ties) and self.decision_function_shape == "ovr"
 
     def _check_parameters(self) -> None:
@@ -66,7 +66,7 @@ class HullClassifier(KernelClassifier):
         return Loss("hull")
 
     def _problems(self, task: Task, data: Data) -> list[Any]:
-        """Make the distances; they do not change when all rows move by the same vector."""
+        """Make the problems on centred rows: distances do not depend on the origin."""
         if isinstance(data.X, (RowBlocks, RemoteRows)):
             raise ValueError(
                 f"{type(self).__name__} needs all rows in one array; SVC takes rows in blocks and"
@@ -83,7 +83,7 @@ class HullClassifier(KernelClassifier):
     def _pack(
         self, X: Any, task: Task, data: Data, solutions: Sequence[Solution]
     ) -> Sequence[Solution]:
-        """Store the decision functions, and what the hulls say of them."""
+        """Store the decision functions, margins and caps."""
         found = [
             self._decision(X, task, number, solution) for number, solution in enumerate(solutions)
         ]
@@ -94,28 +94,28 @@ class HullClassifier(KernelClassifier):
         self._store_caps(task)
         problems = self._distances(task, data)
         return [
-            self._judged(problem, plane, rho)
+            self._certified_plane(problem, plane, rho)
             for problem, (plane, rho) in zip(problems, found, strict=True)
         ]
 
-    def _judged(self, problem: Problem, plane: Solution, rho: float) -> Solution:
-        """The plane as it is stored, with its certificate unless there was no time for one."""
+    def _certified_plane(self, problem: Problem, plane: Solution, rho: float) -> Solution:
+        """The plane with its certificate, unless the fit was stopped before."""
         if plane.certificate == "estimate" and plane.weights is None:
             return plane
         found = certify_plane(problem, plane, rho, thread_count(self.n_jobs), self.tol)
         return with_certificate(plane, found, self.tol)
 
     def _store_caps(self, task: Task) -> None:
-        """Store what a subclass shows of its caps."""
+        """Store attributes that depend on the caps; nothing by default."""
 
     def _decision(
         self, X: Any, task: Task, number: int, solution: Solution
     ) -> tuple[Solution, float]:
-        """Scale a point of the hulls to a decision function; also rho."""
+        """Scale z to a decision function; also return rho."""
         y, caps, s, z = task.signs[number], task.C[number], solution.scores, solution.weights
         plus, used = y > 0, int(np.argmax(np.abs(solution.beta)))
         rows = task.rows[np.arange(len(task.rows))[task.members[number]]]
-        if z is not None:  # a plane of its own, as long as the distance that it guarantees
+        if z is not None:  # z is scaled to the distance that it guarantees
             s = np.asarray(X[rows] @ z, dtype=np.float64).ravel()
             s -= s[used]
             margin = level(s[plus], caps[plus]) + level(-s[~plus], caps[~plus])
@@ -123,12 +123,12 @@ class HullClassifier(KernelClassifier):
             z, s = (z * length, s * length) if length > 0.0 else (None, solution.scores)
         above, below = level(s[plus], caps[plus]), -level(-s[~plus], caps[~plus])
         b, rho = (above + below) / 2.0, (above - below) / 2.0
-        if not rho > 0.0:  # stopped before anything separates: the direction has to do
+        if not rho > 0.0:  # stopped before the classes are separated
             rho = solution.objective if solution.objective > 0.0 else 1.0
         weights = None
         if self._kernel.name == "linear":
             z = combination_of(X, rows, solution.beta) if z is None else z
-            # the scores are those of rows around their mean
+            # the scores are those of centred rows
             b += float((X[rows[[used]]] @ z)[0]) - float(s[used])
             weights = z / rho
         scaled = replace(
@@ -143,7 +143,7 @@ class HullClassifier(KernelClassifier):
     def certify(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Compute the certificate (U - L) / U of the fitted model on its training data.
 
-        Everything is computed anew in double precision from the fitted attributes.
+        It is recomputed in double precision from the fitted attributes.
 
         Parameters
         ----------
@@ -153,7 +153,7 @@ class HullClassifier(KernelClassifier):
         Returns
         -------
         gap : float
-            Worst gap of the binary problems; 1 if nothing separates the classes.
+            Largest gap of the binary problems; 1 if the model does not separate the classes.
         """
         X, y = self._check_rows(X, y, reset=False)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
@@ -176,7 +176,7 @@ class HullClassifier(KernelClassifier):
 
 
 def centred(data: Data) -> Data:
-    """The data around its mean where that leaves zeros alone: dense linear rows, in double."""
+    """Centre dense rows of the linear kernel, in double precision; leave others unchanged."""
     X = data.X
     if data.kernel.name != "linear" or sparse.issparse(X):
         return data
@@ -184,7 +184,7 @@ def centred(data: Data) -> Data:
 
 
 def combination_of(X: Any, rows: Any, beta: Floats) -> Floats:
-    """z = sum_i beta_i x_i over the rows that carry weight."""
+    """z = sum_i beta_i x_i."""
     used = np.flatnonzero(beta)
     return np.asarray(X[rows[used]].T @ beta[used], dtype=np.float64).ravel()
 

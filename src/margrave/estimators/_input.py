@@ -1,4 +1,4 @@
-"""What every kernel machine takes: parameters with their limits, and rows in many forms."""
+"""Validation of parameters and rows, common to all estimators."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ T = TypeVar("T")
 
 
 def refuses(**counterparts: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Decorate a constructor: foreign arguments raise a TypeError that names the way here.
+    """Decorate a constructor: unsupported arguments raise a TypeError that names the alternative.
 
-    The signature stays as written, since scikit-learn reads the parameters from it.
+    The signature is unchanged, since scikit-learn reads the parameters from it.
     """
 
     def decorate(init: Callable[P, T]) -> Callable[P, T]:
@@ -48,7 +48,7 @@ def refuses(**counterparts: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 
 class CheckedInput(BaseEstimator):  # type: ignore[misc]
-    """Parameters and rows, checked before anything is computed."""
+    """Checks parameters and rows before anything is computed."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "kernel": [StrOptions(set(KERNELS)), callable],
@@ -88,7 +88,7 @@ class CheckedInput(BaseEstimator):  # type: ignore[misc]
             return bring(self, X, y, numbers)
         if is_collection(X):
             raise ValueError(
-                "this method needs rows in one array; fit and the predictions take Dask collections"
+                "this method needs all rows in one array; fit and predictions take Dask collections"
             )
         if self.kernel == "precomputed" and sparse.issparse(X):
             raise TypeError("a precomputed kernel matrix must be dense, got a sparse one")
@@ -115,7 +115,7 @@ class CheckedInput(BaseEstimator):  # type: ignore[misc]
                 " need all rows in one array (it may be memory-mapped)"
             )
         if X.shape[0] == 0 or X.shape[1] == 0:
-            raise ValueError(f"X has {X.shape[0]} rows and {X.shape[1]} columns, needs both")
+            raise ValueError(f"X is empty: it has {X.shape[0]} rows and {X.shape[1]} columns")
         if reset:
             self.n_features_in_ = X.shape[1]
         elif X.shape[1] != self.n_features_in_:
@@ -151,12 +151,12 @@ def canonical(X: Any) -> Any:
 
 
 def take(X: Any, rows: Rows, square: bool = False) -> Any:
-    """Return these rows of X (and, of a kernel matrix, these columns); X itself if that is all."""
+    """Return these rows of X (and columns, if `square`); X itself if these are all rows."""
     if len(rows) == X.shape[0] and np.array_equal(rows, np.arange(len(rows))):
         return X
     if isinstance(X, RowBlocks):
         raise ValueError(
             "rows in blocks can be neither sorted nor left out: use multi_class='ovr' for several"
-            " classes, and give no row the weight zero"
+            " classes, and no weights of zero"
         )
     return X[np.ix_(rows, rows)] if square else X[rows]

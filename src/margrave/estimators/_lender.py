@@ -1,4 +1,4 @@
-"""What a search over settings lends to the fits that it makes (see `margrave.tuning`)."""
+"""What a search shares between its fits (see `margrave.tuning`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from margrave.solvers import Solution
 
 
 class Lender(Protocol):
-    """Kernel values and starting points from other fits on the same rows.
+    """Kernel values and warm starts from other fits on the same rows.
 
     A `rough` fit needs no certificate.
     """
@@ -19,22 +19,22 @@ class Lender(Protocol):
     rough: bool
 
     def watch(self, progress: Progress) -> None:
-        """Take note of how the fit can be stopped."""
+        """Called with the progress of the fit, by which it can be stopped."""
         ...
 
     def lend(self, problems: Sequence[Any], rows: Any) -> tuple[Sequence[Any], list[Floats] | None]:
-        """Return the same problems on data whose kernel values are kept, and where to start.
+        """Return the same problems on data with cached kernel values, and their starts.
 
-        `rows` are those of the fit behind the rows of the problems' data.
+        `rows` are the rows of X behind the rows of the problems' data.
         """
         ...
 
     def keep(self, solutions: Sequence[Solution]) -> None:
-        """Take note of what the fit has found."""
+        """Store the solutions as starts of later fits."""
         ...
 
     def sums(self, X: Any, support: Any, coef: Floats) -> Floats | None:
-        """Return sum_j coef_j k(x, row support_j) for every x, None for rows X unknown to it.
+        """Return sum_j coef_j k(x, row support_j) for every row x of X, or None if not cached.
 
         One column per column of `coef`.
         """

@@ -1,7 +1,7 @@
-"""Models of LIBSVM and LIBLINEAR as estimators, and back.
+"""Read and write model files of LIBSVM and LIBLINEAR.
 
-LIBSVM sums coef_j k(x, x_j) - rho, and a positive sum speaks for the first of two labels in the
-order of its file. Here classes are sorted, so that pairs may have to be turned around.
+LIBSVM computes sum_j coef_j k(x, x_j) - rho, and a positive value means the first of two labels in
+the order of its file. Here classes are sorted, so that the order of a pair may have to be swapped.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from margrave.io.files import PathLike
 from margrave.io.libsvm_model import LinearText, SvmText, read_libsvm_model, write_libsvm_model
 from margrave.kernels import Kernel
 
-_KERNELS = {"polynomial": "poly"}  # where LIBSVM has another name
-_TYPES = {  # and the estimator to take where there is no such one
+_KERNELS = {"polynomial": "poly"}  # kernels with another name in LIBSVM
+_TYPES = {  # the estimator, and a substitute if it does not exist
     "c_svc": ("SVC", SVC),
     "nu_svc": ("NuSVC", SVC),
     "one_class": ("OneClassSVM", OneClassSVM),
@@ -36,16 +36,16 @@ _TYPES = {  # and the estimator to take where there is no such one
 def load_libsvm_model(path: PathLike, *, n_features: int | None = None) -> Any:
     """Read a model file of LIBSVM or LIBLINEAR as a fitted estimator.
 
-    Labels and scores are those of LIBSVM's own tools, to the digits of the file. The file does not
-    tell what the model was trained on: `certificate_` is "none", `gap_` and `objective_` are NaN.
+    Labels and scores agree with LIBSVM's own tools, up to the digits in the file. The file does not
+    contain the training data: `certificate_` is "none", `gap_` and `objective_` are NaN.
 
     Parameters
     ----------
-    path : path
+    path : path-like
         The file.
     n_features : int, default=None
-        Columns of the rows to predict; a file of LIBSVM does not tell, and None takes the largest
-        index of a support vector.
+        Number of features of the rows to predict, which LIBSVM's files do not contain; None for
+        the largest index of a support vector.
 
     Returns
     -------
@@ -64,23 +64,23 @@ def load_libsvm_model(path: PathLike, *, n_features: int | None = None) -> Any:
 
 
 def save_libsvm_model(model: Any, path: PathLike, *, format: str = "auto") -> None:
-    """Write a fitted estimator as a model file that LIBSVM's or LIBLINEAR's tools read.
+    """Write a fitted estimator as a model file for LIBSVM's or LIBLINEAR's tools.
 
     Parameters
     ----------
     model : estimator
-        A classifier of two classes or of pairs of classes, regression or one-class machine with
-        one of LIBSVM's kernels; with the linear kernel also one problem per class.
-    path : path
-        The file, which is replaced when the new one is complete.
+        A classifier (binary or one-vs-one), regressor or one-class SVM with one of LIBSVM's
+        kernels; with the linear kernel also a one-vs-rest classifier.
+    path : path-like
+        The file to write; an existing one is replaced only when the new one is complete.
     format : {"auto", "libsvm", "liblinear"}, default="auto"
-        "auto" is LIBSVM's format wherever it can hold the model, else LIBLINEAR's.
+        "auto" is LIBSVM's format if it can represent the model, else LIBLINEAR's.
     """
     if format not in ("auto", "libsvm", "liblinear"):
         raise ValueError(f"format must be 'auto', 'libsvm' or 'liblinear', got {format!r}")
     check_is_fitted(model)
     if getattr(model, "_local", None) is not None:
-        raise ValueError("LIBSVM has no models of parts; use save, or train to the end")
+        raise ValueError("LIBSVM has no models of parts; use save, or fit the whole problem")
     per_class = hasattr(model, "_scheme") and model._scheme not in ("binary", "ovo")
     linear = model._kernel.name == "linear"
     if format == "liblinear" or (format == "auto" and per_class and linear):
@@ -109,7 +109,7 @@ def _from_svm(text: SvmText) -> Any:
         _store_classes(model, text.label, "binary" if len(text.label) == 2 else "ovo")
         given = np.argsort(text.label)
         coef, order, counts, rho = _rearranged(coef, text.nr_sv, rho, given)
-        sign = -1.0 if len(given) == 2 else 1.0  # a positive score speaks for the second class
+        sign = -1.0 if len(given) == 2 else 1.0  # a positive score means the second class
     X, support = text.X[order], np.arange(len(order))
     width, n_rows = max(1, X.shape[1]), max(1, len(order))
     X.resize(len(order), width)
@@ -127,10 +127,10 @@ def _from_svm(text: SvmText) -> Any:
 
 
 def _rearranged(coef: Any, counts: Any, rho: Any, given: Any) -> tuple[Any, Any, Any, Any]:
-    """Coefficients, places of the points, counts and rho for the classes in another order.
+    """Coefficients, order of the points, counts and rho for another order of the classes.
 
-    `given` tells which class of now comes first, second, and so on. A pair that turns around
-    changes its sign.
+    `given` are the present classes in the new order. A pair whose order is swapped changes its
+    sign.
     """
     k, ends = len(given), np.cumsum(counts)
     blocks = [np.arange(ends[i] - counts[i], ends[i]) for i in given]
@@ -143,7 +143,7 @@ def _rearranged(coef: Any, counts: Any, rho: Any, given: Any) -> tuple[Any, Any,
         sign = 1.0 if i < j else -1.0
         thresholds.append(sign * rho[number[min(i, j), max(i, j)]])
         for own, other, mine, theirs in ((a, b, i, j), (b, a, j, i)):
-            # the column for another class is its number, not counting one's own
+            # columns are numbered by the other classes
             to, column = slice(starts[own], starts[own + 1]), other - int(other > own)
             turned[to, column] = sign * coef[blocks[own], theirs - int(theirs > mine)]
     return turned, places, counts, np.array(thresholds)
@@ -191,13 +191,13 @@ def _store_classes(model: Any, label: Any, scheme: str) -> None:
     model.classes_ = np.sort(label).astype(np.float64)
     model.class_weight_ = np.ones(len(label))
     model._scheme = scheme
-    # of equals LIBSVM takes the first label of its file, but the second of two
+    # ties go to the first label of LIBSVM's file, but with two classes to the second
     order = np.argsort(label).argsort()
     model._tie_order = order if len(label) > 2 else order[::-1].copy()
 
 
 def _store(model: Any, kernel: Kernel, intercepts: Any, d: int) -> None:
-    """Store what is the same for all; of the certificate nothing is known."""
+    """Store the attributes common to all models; there is no certificate."""
     model._kernel, model.n_features_in_ = kernel, d
     model.intercept_ = np.asarray(intercepts, dtype=np.float64)
     model._weights = model._fit_rows = model._local = None
@@ -249,7 +249,7 @@ def _to_svm(model: Any) -> SvmText:
         coef, counts = model._dual.T, model.n_support_
     rho = -model.intercept_
     if label is not None:
-        # for two classes LIBSVM's positive side is the first one, ours the second
+        # for two classes a positive score means the first class in LIBSVM, here the second
         sign, given = -1.0 if k == 2 else 1.0, _label_order(model)
         coef, places, counts, rho = _rearranged(sign * coef, counts, sign * rho, given)
         X, label = X[places], label[given]
@@ -268,7 +268,7 @@ def _to_svm(model: Any) -> SvmText:
 
 
 def _label_order(model: Any) -> Any:
-    """The classes in the order in which a file has to name them, for ties to end as here."""
+    """The order of the classes in the file by which LIBSVM breaks ties as this model does."""
     order, k = model._tie_order, len(model.classes_)
     if order is None:
         return np.arange(k)
@@ -276,7 +276,7 @@ def _label_order(model: Any) -> Any:
 
 
 def _weights_as_points(weights: Any, k: int) -> tuple[Any, Any, Any]:
-    """Weights of each pair of classes as one support vector of its first class."""
+    """Represent the weights of each pair of classes by one support vector of its first class."""
     pairs = list(combinations(range(k), 2))
     coef = np.zeros((len(pairs), k - 1))
     for p, (_, j) in enumerate(pairs):
@@ -286,10 +286,10 @@ def _weights_as_points(weights: Any, k: int) -> tuple[Any, Any, Any]:
 
 def _to_linear(model: Any) -> LinearText:
     if model._kernel.name != "linear":
-        raise ValueError(f"LIBLINEAR has the linear kernel alone, not {model._kernel.name!r}")
+        raise ValueError(f"LIBLINEAR only has the linear kernel, not {model._kernel.name!r}")
     scheme = getattr(model, "_scheme", None)
     if scheme == "ovo":
-        raise ValueError("LIBLINEAR has no pairs of classes; train with multi_class='ovr'")
+        raise ValueError("LIBLINEAR has no one-vs-one models; use multi_class='ovr'")
     weights = model.coef_.toarray() if sparse.issparse(model.coef_) else np.asarray(model.coef_)
     b, rho = model.intercept_, 0.0
     label = None
@@ -308,7 +308,7 @@ def _to_linear(model: Any) -> LinearText:
             weights, b = sign * weights, sign * b
         else:
             weights, b = weights[given], b[given]
-            if len(label) == 2 and kind != "MCSVM_CS":  # of two scores the difference decides
+            if len(label) == 2 and kind != "MCSVM_CS":  # a single score, the difference of the two
                 weights, b = weights[:1] - weights[1:], b[:1] - b[1:]
     bias = 1.0 if np.any(b) else -1.0
     table = np.vstack([weights.T, b]) if bias > 0 else weights.T
@@ -320,5 +320,5 @@ def _whole_labels(model: Any) -> Any:
     numbers = classes.astype(np.float64) if classes.dtype.kind in "biuf" else np.array([0.5])
     if not (numbers == np.round(numbers)).all() or np.abs(numbers).max() >= 1 << 31:
         shown = ", ".join(map(repr, classes[:3].tolist()))
-        raise ValueError(f"LIBSVM's labels are whole numbers, and the classes are {shown}, ...")
+        raise ValueError(f"LIBSVM's labels must be integers, but the classes are {shown}, ...")
     return numbers.astype(np.int64)

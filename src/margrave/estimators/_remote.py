@@ -1,4 +1,4 @@
-"""Rows that are with the workers of an engine: Dask collections, and the ranks of MPI."""
+"""Rows on the workers of an engine: Dask collections, and the ranks of MPI."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def prepare(partition: Any) -> tuple[Any, dict[str, Any]]:
-    """Validate some rows where they are: the array to keep there, and what the driver has to know.
+    """Validate rows on their worker: returns the array to keep there, and facts for the driver.
 
     Sums and squares of the rows give the variance for ``gamma="scale"``.
     """
@@ -45,18 +45,18 @@ def prepare(partition: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def has_remote_rows(engine: Any, X: Any) -> bool:
-    """Whether the rows of a fit are with an engine's workers."""
+    """Whether the rows of a fit are on an engine's workers."""
     return is_collection(X) or getattr(engine, "rows_are", "root") == "local"
 
 
 def bring(estimator: Any, X: Any, y: Any, numbers: bool) -> Any:
-    """Validate rows where they are, and y here; (rows, y), or the rows if there is no y."""
+    """Validate X on the workers and y here; return (rows, y), or the rows if there is no y."""
     if estimator.kernel == "precomputed":
         raise ValueError("a precomputed kernel matrix must be one array, not a collection")
     engine = remote_engine(estimator.engine)
     rows: RemoteRows = engine.rows(X, prepare)
     if 0 in rows.shape:
-        raise ValueError(f"X has {rows.shape[0]} rows and {rows.shape[1]} columns, needs both")
+        raise ValueError(f"X is empty: it has {rows.shape[0]} rows and {rows.shape[1]} columns")
     _check_feature_names(estimator, getattr(X, "_meta", X), reset=True)
     estimator.n_features_in_ = rows.shape[1]
     if isinstance(y, str) and y == "no_validation":
@@ -67,7 +67,7 @@ def bring(estimator: Any, X: Any, y: Any, numbers: bool) -> Any:
 
 
 def bring_vector(estimator: Any, vector: Any, X: Any) -> Any:
-    """Targets or weights of rows that are with workers."""
+    """Collect targets or weights of rows on workers."""
     if vector is None or not isinstance(X, RemoteRows):
         return vector
     lengths = [int(piece.shape[0]) for piece in X.pieces]
@@ -75,7 +75,7 @@ def bring_vector(estimator: Any, vector: Any, X: Any) -> Any:
 
 
 def remote_engine(engine: Any) -> Any:
-    """The engine whose workers have the rows; by default Dask's current client."""
+    """The engine whose workers hold the rows; by default Dask's current client."""
     found = resolve_engine("dask" if engine is None else engine, 1)
     if not hasattr(found, "rows"):
         raise ValueError(
@@ -85,7 +85,7 @@ def remote_engine(engine: Any) -> Any:
 
 
 def portable(engine: Any) -> Any:
-    """What a pickle holds of an engine: of a connection to a Dask cluster its address."""
+    """An engine in a form that can be pickled: a Dask client becomes its address."""
     distributed = sys.modules.get("distributed")
     if distributed is None or not isinstance(engine, distributed.Client):
         return engine
@@ -93,7 +93,7 @@ def portable(engine: Any) -> Any:
 
 
 def on_every_rank(fit: F) -> F:
-    """Decorate `fit`: under MPI rank 0 leads, the others work, and all end with the model."""
+    """Decorate `fit`: under MPI rank 0 is the driver, and all ranks get the fitted model."""
 
     @functools.wraps(fit)
     def led(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
@@ -102,7 +102,7 @@ def on_every_rank(fit: F) -> F:
             return fit(self, X, *args, **kwargs)
 
         def lead() -> dict[str, Any]:
-            given, self.engine = self.engine, engine  # the one that has the ranks' attention
+            given, self.engine = self.engine, engine  # the one that the ranks listen to
             try:
                 fit(self, X, *args, **kwargs)
             finally:
@@ -121,7 +121,7 @@ def on_every_rank(fit: F) -> F:
 
 
 def lazily(method: F) -> F:
-    """Decorate a method of rows: of a Dask collection it is lazy, and works where its rows are."""
+    """Decorate a method: for a Dask collection it is lazy and runs on the workers."""
 
     @functools.wraps(method)
     def applied(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
@@ -133,7 +133,7 @@ def lazily(method: F) -> F:
 
 
 def _on_partitions(call: Callable[[Any], Any], X: Any) -> Any:
-    """Apply a function of rows to each partition of a collection, when someone asks for it."""
+    """Apply a function of rows lazily to each partition of a collection."""
     array, delayed = import_module("dask.array"), import_module("dask").delayed
 
     example = np.zeros((1, X.shape[1]))

@@ -1,4 +1,4 @@
-"""What machines with one problem per fit share: regression and one-class."""
+"""Base class of the estimators with one problem per fit: regression and one-class SVM."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import _check_sample_weight
 
-from margrave.estimators._base import KernelMachine, relative_gap
+from margrave.estimators._base import KernelEstimator, relative_gap
 from margrave.estimators._input import Floats, Rows, take
 from margrave.estimators._remote import bring_vector
 from margrave.problem import Data, Problem
@@ -19,11 +19,11 @@ from margrave.solvers import Solution
 logger = logging.getLogger("margrave")
 
 
-class SingleMachine(KernelMachine):
-    """Base class of the machines with one problem; a subclass says which."""
+class SingleEstimator(KernelEstimator):
+    """Base class of the estimators with one problem, which a subclass defines."""
 
     def _problem(self, data: Data, y: Floats, weight: Floats) -> Problem:
-        """Make the problem of rows that count `weight` times."""
+        """Make the problem of rows with these weights."""
         raise NotImplementedError
 
     def _fit(self, X: Any, y: Floats, sample_weight: Any) -> None:
@@ -32,7 +32,7 @@ class SingleMachine(KernelMachine):
         problem = self._problem_on(X, y, weight, rows, kernel)
         starts = self._last_dual(problem, rows, X.shape[0]) if self.warm_start else None
 
-        def pack(model: SingleMachine, found: Sequence[Solution]) -> Sequence[Solution]:
+        def pack(model: SingleEstimator, found: Sequence[Solution]) -> Sequence[Solution]:
             model._kernel = kernel
             return [model._pack(X, rows, problem, found[0])]
 
@@ -54,10 +54,10 @@ class SingleMachine(KernelMachine):
         return solution
 
     def _store(self, intercept: float) -> None:
-        """Store what a subclass shows besides, before the fit warns or raises."""
+        """Store further attributes of a subclass, before the fit warns or raises."""
 
     def _counted(self, X: Any, sample_weight: Any) -> tuple[Floats, Rows]:
-        """Weights, and the rows whose weight is not zero."""
+        """Sample weights, and the rows with positive weight."""
         sample_weight = bring_vector(self, sample_weight, X)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         return weight, np.flatnonzero(weight)
@@ -67,7 +67,7 @@ class SingleMachine(KernelMachine):
         return self._problem(data, np.ascontiguousarray(y[rows]), weight[rows])
 
     def _last_dual(self, problem: Problem, rows: Rows, n_rows: int) -> list[Floats] | None:
-        """Solution of the last fit as a start, or None where there is none that fits."""
+        """Solution of the last fit as a start, or None if it cannot be used."""
         if not hasattr(self, "support_"):
             return None
         if self._n_rows != n_rows:
@@ -80,7 +80,7 @@ class SingleMachine(KernelMachine):
         return [problem.feasible(self._beta_on(rows))]
 
     def _beta_on(self, rows: Rows) -> Floats:
-        """Dual variables of the last fit, one for each row of the problem on these rows."""
+        """Dual variables of the last fit for the problem on these rows."""
         return self._beta()[rows]
 
     def _beta(self) -> Floats:

@@ -1,10 +1,11 @@
-"""Fits are transactions: what a fit finds appears on the estimator all at once, or not at all.
+"""Fits are transactions: all fitted attributes are set at once, or none.
 
-`fit` works on a draft, a copy of the estimator. What it has set there comes to the estimator by one
-assignment: when `fit` returns, or when Ctrl-C or a warning that is an error cuts it off after
-`complete` was called. A fit that ends in any other way leaves the estimator as it was.
+`fit` works on a draft, a copy of the estimator. The draft's attributes are transferred to the
+estimator by one assignment: when `fit` returns, or when Ctrl-C or a warning turned into an error
+ends it after `complete` was called. A fit that ends in any other way leaves the estimator
+unchanged.
 
-`early_` alone is shown before the end, for callbacks: see `show_early`.
+Only `early_` is set before the end, for callbacks: see `show_early`.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ _DRAFT = "_draft"  # the attribute that marks a draft; it is never pickled
 
 @dataclass
 class Draft:
-    """What a draft knows of its fit."""
+    """State of a fit."""
 
-    owner: Any  # the estimator that is to have the attributes
+    owner: Any  # the estimator that will get the attributes
     is_complete: bool = False
 
 
@@ -33,14 +34,14 @@ def transaction(fit: F) -> F:
 
     @functools.wraps(fit)
     def fitted(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if _DRAFT in vars(self):  # a fit within a fit is a part of it
+        if _DRAFT in vars(self):  # called from another fit of the same estimator
             return fit(self, *args, **kwargs)
         before = dict(vars(self))
         draft, known = object.__new__(type(self)), Draft(self)
         vars(draft).update(before, **{_DRAFT: known})
         after = before
-        # Python handles signals after calls: none comes between the end of the inner block, however
-        # it ends, and the assignment
+        # Python handles signals after calls: none can come between the end of the inner block and
+        # the assignment
         try:
             try:
                 vars(self).pop("early_", None)
@@ -60,23 +61,23 @@ def transaction(fit: F) -> F:
 
 
 def complete(draft: Any) -> None:
-    """Declare the draft of a fit a whole model: everything that belongs to it is stored."""
+    """Mark the draft as a complete model, which Ctrl-C must not discard."""
     vars(draft)[_DRAFT].is_complete = True
 
 
 def show_early(draft: Any, early: Any) -> None:
-    """Store an early model, which callbacks see on the estimator while the fit goes on."""
+    """Store an early model on the estimator, where callbacks can use it during the fit."""
     draft.early_ = early
     vars(draft)[_DRAFT].owner.early_ = early
 
 
 def without_draft(state: Attributes) -> Attributes:
-    """The attributes of a draft that make sense outside of its fit."""
+    """The attributes of a draft without the mark."""
     return {name: value for name, value in state.items() if name != _DRAFT}
 
 
 def _merged(now: Attributes, before: Attributes, found: Attributes) -> Attributes:
-    """Attributes as they are now (callbacks may have set some), with what the fit has changed."""
+    """Current attributes (callbacks may have set some) with the changes of the fit."""
     kept = {
         name: value
         for name, value in now.items()

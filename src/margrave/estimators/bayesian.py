@@ -1,4 +1,4 @@
-"""Support vector machines with uncertainty: the posterior of the weights by Gibbs sampling."""
+"""Bayesian support vector machines: the posterior of the weights by Gibbs sampling."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 
-from margrave.estimators._bayesian import BayesianMachine
+from margrave.estimators._bayesian import BayesianEstimator
 from margrave.estimators._docs import documented
 from margrave.estimators._input import Floats
 from margrave.estimators._remote import lazily, on_every_rank
@@ -24,75 +24,79 @@ from margrave.rows import RowBlocks
 
 
 @documented
-class BayesianSVC(ClassifierMixin, BayesianMachine):  # type: ignore[misc]
+class BayesianSVC(ClassifierMixin, BayesianEstimator):  # type: ignore[misc]
     r"""Support vector classification with the posterior of its weights.
 
-    With labels y = +-1, weights s_i = sample_weight and scores f of the weights w, the density
+    With labels y = +-1, s_i = sample_weight and the scores f of a weight vector w, the density
 
     .. math:: p(w) \propto \exp\Big(-\tfrac{\lambda}{2} |w|^2
               - 2 \sum_i s_i \max(0, 1 - y_i f_i)\Big)
 
-    has its maximum where the machine of C = 2 / lam has its optimum. Chains of Gibbs sampling draw
-    from it. The prior of f is a Gaussian process with the kernel over lam.
+    has its maximum at the optimum of the SVM with C = 2 / lam. Several Gibbs chains sample from
+    it. The prior of f is a Gaussian process with covariance k / lam.
 
     Parameters
     ----------
     lam : float, default=1.0
         Precision of the prior, positive.
     n_samples, burn_in : int, default=1000, 100
-        Draws of each chain that count, and before them.
+        Number of samples per chain, and of discarded samples before them.
     chains : int, default=4
+        Number of chains.
     <kernel>
     features : int, optional
-        Landmarks of a kernel that is not linear, chosen by a pivoted Cholesky factor: weights are
-        those of as many features. By default all rows are, which takes 24 bytes per pair of rows
-        and, per draw, a third of the cube of their number in multiplications.
+        Number of landmarks for a kernel that is not linear, chosen by a pivoted Cholesky
+        factorisation; each is a feature with a weight. By default all rows are landmarks, which
+        takes 24 bytes per pair of rows and, for n rows, n^3 / 3 multiplications per sample.
     intercept : {"free", "regularized"} or None, default="regularized"
-        A constant feature with the same prior as the others, with a flat one, or none.
+        "regularized" adds a constant feature with the same prior as the others, "free" one with
+        a flat prior, None no constant.
     multi_class : {"crammer_singer", "ovr"}, default="crammer_singer"
-        More than two classes: one joint machine in which the score of the right class must exceed
-        every other by one (its weights are told as differences from the mean of all classes), or
-        one machine per class against the rest.
+        For more than two classes: one joint problem in which the score of the true class must
+        exceed every other by one (its weights are differences from the mean of all classes), or
+        one problem per class against the rest.
     keep_draws : bool, default=False
-        Keep all draws as ``posterior_.draws``, not only their mean and covariance.
+        Keep all samples as ``posterior_.draws``, not only their mean and covariance.
     solver : "gibbs" or Gibbs, default="gibbs"
-        A :class:`~margrave.solvers.Gibbs` brings its own numbers of draws and chains.
+        A :class:`~margrave.solvers.Gibbs` object has its own numbers of samples and chains.
     engine : None, str, Dask client or engine, default=None
-        Where the rows are and the sums are made: this machine's threads, "dask", "mpi", ...
+        Where the rows are and sums over them are computed: threads of this process, "dask",
+        "mpi", ...
     time_limit : float, optional
-        Seconds after which the draws so far have to do.
+        Seconds after which sampling stops; the samples so far are used.
     memory_limit : int or str, optional
         Bytes for buffers, or for example "4GiB".
     n_jobs : int, optional
         Threads; all cores by default.
     random_state : int, RandomState or None, default=None
-        Draws repeat for a seed, on any engine with any number of workers; None is a fixed one.
+        The same seed gives the same samples, on any engine and number of workers; None means a
+        fixed seed.
     verbose : int, default=0
-        1 shows a progress bar, 2 a line per draw.
+        1 shows a progress bar, 2 logs a line per sample.
     callbacks : callable or list of callables, optional
-        Called with the record of each draw; one that returns True ends the sampling.
+        Called with the record of each sample; one that returns True stops the sampling.
 
     Attributes
     ----------
     classes_ : ndarray
         Labels.
     posterior_ : :class:`~margrave.models.Posterior`
-        ``mean``, ``covariance`` and, if kept, ``draws`` of the weights.
+        ``mean``, ``covariance`` and, if kept, samples (``draws``) of the weights.
     diagnostics_ : dict
-        Split R-hat ``r_hat`` and effective numbers of draws ``ess`` of every weight, the same of J
+        Split R-hat ``r_hat`` and effective sample size ``ess`` of every weight, the same for J
         (``r_hat_objective``, ``ess_objective``), and the worst of all (``max_r_hat``, ``min_ess``).
     converged_ : bool
-        Whether ``max_r_hat`` is at most 1.05 and ``min_ess`` at least 100; else there is a warning.
+        Whether ``max_r_hat`` is at most 1.05 and ``min_ess`` at least 100; otherwise `fit` warns.
     coef_, intercept_ : ndarray
-        Mean weights (of the linear kernel) and intercepts.
+        Posterior means of the feature weights (linear kernel only) and intercepts.
     objective_ : float
-        J, the negative of the exponent, at the mean.
+        J, the negative exponent of the density, at the posterior mean.
     gap_ : float
         NaN: a posterior has no duality gap.
     n_draws_, n_iter_ : int
-        Draws of all chains that count, and steps of each chain.
+        Samples of all chains without burn-in, and iterations of each chain.
     history_ : list of dict
-        One record per step; ``objective`` is the mean of J over the chains.
+        One record per iteration; ``objective`` is the mean of J over the chains.
 
     Examples
     --------
@@ -108,7 +112,7 @@ class BayesianSVC(ClassifierMixin, BayesianMachine):  # type: ignore[misc]
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **BayesianMachine._parameter_constraints,
+        **BayesianEstimator._parameter_constraints,
         "multi_class": [StrOptions({"crammer_singer", "ovr"})],
     }
 
@@ -169,7 +173,7 @@ class BayesianSVC(ClassifierMixin, BayesianMachine):  # type: ignore[misc]
         y : array-like of shape (n_samples,)
             Labels.
         sample_weight : array-like of shape (n_samples,), default=None
-            How often each row counts; zero means that it is absent.
+            Weight of each row: two is equivalent to repeating the row, zero to leaving it out.
 
         Returns
         -------
@@ -202,7 +206,7 @@ class BayesianSVC(ClassifierMixin, BayesianMachine):  # type: ignore[misc]
 
     @lazily
     def decision_function(self, X: Any, return_std: bool = False) -> Any:
-        """Mean scores, with their standard deviations if asked for.
+        """Posterior means of the scores, optionally with their standard deviations.
 
         Parameters
         ----------
@@ -212,7 +216,7 @@ class BayesianSVC(ClassifierMixin, BayesianMachine):  # type: ignore[misc]
         Returns
         -------
         scores : ndarray of shape (n_samples,) or (n_samples, n_classes)
-            Two classes: positive speaks for ``classes_[1]``.
+            Two classes: positive values mean ``classes_[1]``.
         deviations : ndarray of the same shape
             Only if `return_std`.
         """
@@ -226,7 +230,7 @@ class BayesianSVC(ClassifierMixin, BayesianMachine):  # type: ignore[misc]
 
     @lazily
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Labels of the mean scores, with the standard deviations of these if asked for.
+        """Labels by the mean scores, optionally with the standard deviations of the scores.
 
         Parameters
         ----------
@@ -248,13 +252,15 @@ class BayesianSVC(ClassifierMixin, BayesianMachine):  # type: ignore[misc]
 
     @lazily
     def predict_proba(self, X: Any) -> Floats:
-        """How much of the posterior speaks for each class.
+        """Posterior probability that each class is predicted.
 
-        That is the share of weights under which a row gets the label, not how often rows like it
-        have it: it tells how sure the machine is of its own decision and is not calibrated. (Wrap
-        the estimator in :class:`sklearn.calibration.CalibratedClassifierCV` for that.) Kept draws
-        are counted; else scores count as normal, and as independent between classes. Of more than
-        two classes each is compared with the one of the largest mean, and the odds are what counts.
+        This is the probability, over the posterior of the weights, that the label is predicted, not
+        the frequency of the label among similar rows: it expresses the uncertainty of the decision
+        and is not calibrated. (Wrap the estimator in
+        :class:`sklearn.calibration.CalibratedClassifierCV` for that.) It is computed from the
+        samples if they were kept; otherwise scores are assumed to be normal and independent between
+        classes. With more than two classes, each is compared with the class of the largest mean,
+        and the odds are normalised.
 
         Parameters
         ----------
@@ -266,7 +272,7 @@ class BayesianSVC(ClassifierMixin, BayesianMachine):  # type: ignore[misc]
         """
         X = self._check_rows(X, reset=False)
         mean, deviation = self._moments(X)
-        if len(self.classes_) == 2:  # the first class has the score zero
+        if len(self.classes_) == 2:  # the score of the first class is zero
             nothing = np.zeros_like(mean)
             mean, deviation = np.hstack([nothing, mean]), np.hstack([nothing, deviation])
         at, best = np.arange(len(mean)), mean.argmax(axis=1)
@@ -286,7 +292,7 @@ class BayesianSVC(ClassifierMixin, BayesianMachine):  # type: ignore[misc]
         return shares
 
     def _wins(self, X: Any, best: Any) -> Floats | None:
-        """Shares of the kept draws in which a class is ahead of the best one; None without any."""
+        """Fraction of the kept samples in which a class beats the best one; None without any."""
         if self.posterior_.draws is None or isinstance(X, RowBlocks):
             return None
         features, at = self._features(X), np.arange(len(best))
@@ -301,26 +307,28 @@ class BayesianSVC(ClassifierMixin, BayesianMachine):  # type: ignore[misc]
 
 
 @documented
-class BayesianSVR(RegressorMixin, BayesianMachine):  # type: ignore[misc]
+class BayesianSVR(RegressorMixin, BayesianEstimator):  # type: ignore[misc]
     r"""Support vector regression with the posterior of its weights.
 
-    With weights s_i = sample_weight and scores f of the weights w, the density
+    With s_i = sample_weight and the scores f of a weight vector w, the density
 
     .. math:: p(w) \propto \exp\Big(-\tfrac{\lambda}{2} |w|^2
               - 2 \sum_i s_i \max(0, |y_i - f_i| - \epsilon)\Big)
 
-    has its maximum where the machine of C = 2 / lam has its optimum. Its width depends on the units
-    of y: a deviation of one costs as much as two factors of e. Scale the targets accordingly.
+    has its maximum at the optimum of the SVR with C = 2 / lam. Its width depends on the units of y:
+    an error of one outside the tube reduces the density by a factor of e^2. Scale the targets
+    accordingly.
 
     Parameters
     ----------
     lam : float, default=1.0
         Precision of the prior, positive.
     epsilon : float, default=0.1
-        Half width of the tube in which deviations cost nothing.
+        Half width of the tube in which errors have no loss.
     n_samples, burn_in : int, default=1000, 100
-        Draws of each chain that count, and before them.
+        Number of samples per chain, and of discarded samples before them.
     chains : int, default=4
+        Number of chains.
     <kernel>
     features, intercept, keep_draws, solver, engine, time_limit, memory_limit, n_jobs
         As for :class:`BayesianSVC`.
@@ -332,7 +340,7 @@ class BayesianSVR(RegressorMixin, BayesianMachine):  # type: ignore[misc]
     posterior_, diagnostics_, converged_, coef_, intercept_, objective_, gap_, n_draws_, n_iter_
         As for :class:`BayesianSVC`.
     history_ : list of dict
-        One record per step; ``objective`` is the mean of J over the chains.
+        One record per iteration; ``objective`` is the mean of J over the chains.
 
     Examples
     --------
@@ -348,7 +356,7 @@ class BayesianSVR(RegressorMixin, BayesianMachine):  # type: ignore[misc]
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **BayesianMachine._parameter_constraints,
+        **BayesianEstimator._parameter_constraints,
         "epsilon": [Interval(Real, 0.0, None, closed="left")],
     }
 
@@ -409,7 +417,7 @@ class BayesianSVR(RegressorMixin, BayesianMachine):  # type: ignore[misc]
         y : array-like of shape (n_samples,)
             Targets.
         sample_weight : array-like of shape (n_samples,), default=None
-            How often each row counts; zero means that it is absent.
+            Weight of each row: two is equivalent to repeating the row, zero to leaving it out.
 
         Returns
         -------
@@ -431,13 +439,13 @@ class BayesianSVR(RegressorMixin, BayesianMachine):  # type: ignore[misc]
 
     @lazily
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Mean predictions, with their standard deviations if asked for.
+        """Posterior means of the predictions, optionally with their standard deviations.
 
         Parameters
         ----------
         X : {array-like, sparse} of shape (n_samples, n_features)
         return_std : bool, default=False
-            The deviations are those of the scores f, without the noise of the targets.
+            The standard deviations of the scores f, without the noise of the targets.
 
         Returns
         -------

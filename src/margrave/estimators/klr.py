@@ -27,24 +27,24 @@ class KernelLogisticRegression(KernelClassifier):
     .. math:: \min_{\beta, b} \tfrac12 \beta^\top K \beta
               + \sum_i C_i \log(1 + \exp(-y_i (f_i + b))), \qquad f = K \beta,
 
-    and the fit stops when the relative duality gap is at most `tol`. Probabilities are those of the
-    model, not calibrated afterwards; with two classes P(y = 1 | x) = 1 / (1 + exp(-f(x) - b)).
+    and the fit stops when the relative duality gap is at most `tol`. Probabilities are part of the
+    model and need no calibration: with two classes P(y = 1 | x) = 1 / (1 + exp(-f(x) - b)).
 
     Parameters
     ----------
     C : float, default=1.0
-        Price of the logistic loss against the norm, positive.
+        Penalty of the logistic loss, positive; larger values mean less regularisation.
     <kernel>
     intercept : {"free", "regularized"} or None, default="free"
         <intercept>
     multi_class : {"ovr", "softmax"}, default="ovr"
-        More than two classes. "ovr" is one problem per class against the rest, whose
+        For more than two classes. "ovr" is one problem per class against the rest; the
         probabilities are divided by their sum. "softmax" is one joint problem,
 
         .. math:: \tfrac12 \sum_c |w_c|^2
                   + \sum_i C_i \Big(\log \sum_c e^{f_{ic}} - f_{i y_i}\Big),
 
-        whose probabilities need no such repair.
+        whose probabilities sum to one.
     <class_weight>
     <solver>
     <budgets>
@@ -55,9 +55,9 @@ class KernelLogisticRegression(KernelClassifier):
     dual_coef_ : {ndarray, sparse} of shape (n_problems or n_classes, n_SV)
         Coefficients: one row for two classes, else one per class. All rows are support vectors.
     intercept_ : ndarray of shape (n_problems,)
-        Constants of the decision functions.
+        Intercepts of the decision functions.
     coef_ : ndarray of shape (n_problems, n_features)
-        Weights of the features, for the linear kernel only.
+        Feature weights, for the linear kernel only.
     <certificate>
 
     Examples
@@ -176,5 +176,5 @@ class KernelLogisticRegression(KernelClassifier):
     def _loss(self) -> Loss:
         return Loss("logistic")
 
-    def _prices(self, weight: Floats) -> Floats:
+    def _penalties(self, weight: Floats) -> Floats:
         return self.C * weight

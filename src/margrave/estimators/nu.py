@@ -1,4 +1,4 @@
-"""Support vector classification by the distance of (reduced) hulls: nu-SVM and the hard margin."""
+"""Nu-SVM and hard-margin SVM, solved as the distance between the convex hulls of two classes."""
 
 from __future__ import annotations
 
@@ -15,28 +15,29 @@ from margrave.estimators._hull import HullClassifier, plain
 from margrave.estimators._input import Floats, refuses
 from margrave.progress import Callback
 
-_NO_CAP = 2.0  # more than all the weight that there is
+_NO_CAP = 2.0  # weights sum to one, so this is no bound
 
 
 @documented
 class NuSVC(HullClassifier):
     r"""Nu support vector classification with a certificate.
 
-    Two classes with n rows in all have the reduced hulls of points that give no row more than
-    2 / (n nu) of their weight. The fit finds the shortest line z between them,
+    The reduced convex hull of a class is the set of convex combinations of its rows in which no row
+    has a weight above 2 / (n nu), where n is the number of rows of both classes. The fit finds the
+    shortest vector z between the reduced hulls of two classes,
 
     .. math:: U = \min \tfrac12 |z|^2, \qquad z = \sum_i \beta_i x_i,
               \quad \sum_{y_i = 1} \beta_i = 1 = -\sum_{y_i = -1} \beta_i,
               \quad 0 \le y_i \beta_i \le \frac{2 s_i}{\nu \sum_j s_j},
 
-    with the weights s of the rows (`sample_weight`), and stops when (U - L) / U is at most `tol`,
-    where L is a bound from below. The decision function is that of :class:`sklearn.svm.NuSVC`.
+    where s are the sample weights, and stops when (U - L) / U is at most `tol`, where L is a lower
+    bound of the optimum. The decision function is that of :class:`sklearn.svm.NuSVC`.
 
     Parameters
     ----------
     nu : float, default=0.5
-        Bound from above on the share of rows with a margin too small, and from below on the share
-        of support vectors; in (0, 1], and at most twice the smaller class's share of the rows.
+        Upper bound on the fraction of margin errors and lower bound on the fraction of support
+        vectors; in (0, 1], and at most twice the smaller class's fraction of the rows.
     <kernel>
     decision_function_shape : {"ovr", "ovo"}, default="ovr"
         Shape of `decision_function` for more than two classes: one column per class (votes plus
@@ -56,22 +57,22 @@ class NuSVC(HullClassifier):
     dual_coef_ : {ndarray, sparse} of shape (n_classes - 1, n_SV)
         Coefficients of the decision functions, laid out as in scikit-learn.
     intercept_ : ndarray of shape (n_problems,)
-        Constants of the decision functions.
+        Intercepts of the decision functions.
     coef_ : ndarray of shape (n_problems, n_features)
-        Weights of the features, for the linear kernel only.
+        Feature weights, for the linear kernel only.
     rho_ : float, or ndarray of shape (n_problems,) for more than two classes
         Half the width of the margin times the length of z: the decision function is
         (z'x - b) / rho.
     margin_ : float or ndarray
-        Half the distance of the reduced hulls.
+        Half the distance between the reduced hulls.
     equivalent_C_ : float or ndarray
-        The C of the :class:`SVC` that has the same decision function.
+        The C for which :class:`SVC` has the same decision function.
     <certificate>
 
     Notes
     -----
-    `objective_` is U and `gap_` is (U - L) / U. Reduced hulls that overlap have no separating
-    direction: a ValueError says so, and a larger `nu` shrinks them.
+    `objective_` is U and `gap_` is (U - L) / U. If the reduced hulls overlap, no direction
+    separates them, which raises a ValueError; a larger `nu` makes them smaller.
 
     Examples
     --------
@@ -93,7 +94,7 @@ class NuSVC(HullClassifier):
 
     @refuses(
         cache_size="use memory_limit (bytes, or for example '4GiB')",
-        shrinking="none is needed, rows are handled automatically",
+        shrinking="not needed, shrinking is automatic",
         probability="wrap the estimator in sklearn.calibration.CalibratedClassifierCV",
         class_weight="use sample_weight",
     )
@@ -138,12 +139,12 @@ class NuSVC(HullClassifier):
         self.warm_start = warm_start
         self.callbacks = callbacks
 
-    def _prices(self, weight: Floats) -> Floats:
+    def _penalties(self, weight: Floats) -> Floats:
         caps: Floats = 2.0 * weight / (self.nu * weight.sum())
         return caps
 
     def _task(self, y: Any, weight: Floats) -> Task:
-        """Refuse a nu for which a class has too little weight, before anything is computed."""
+        """Raise if nu is too large for the smaller class, before anything is computed."""
         task = super()._task(y, weight)
         self._totals = np.array([weight[task.rows][members].sum() for members in task.members])
         largest = min(
@@ -152,8 +153,8 @@ class NuSVC(HullClassifier):
         )
         if self.nu > largest * (1.0 + 1e-12):
             raise ValueError(
-                f"nu={self.nu:g} is infeasible: with the rows of these classes nu must be in"
-                f" (0, {largest:.6g}], twice the smaller class's share"
+                f"nu={self.nu:g} is infeasible: for these classes nu must be in (0, {largest:.6g}],"
+                " twice the smaller class's fraction of the rows"
             )
         return task
 
@@ -164,17 +165,17 @@ class NuSVC(HullClassifier):
 
 @documented
 class HardMarginSVC(HullClassifier):
-    r"""Support vector classification with the hard margin, and a certificate.
+    r"""Support vector classification with a hard margin and a certificate.
 
-    The shortest line z between the hulls of two classes,
+    The shortest vector z between the convex hulls of two classes,
 
     .. math:: U = \min \tfrac12 |z|^2, \qquad z = \sum_i \beta_i x_i,
               \quad \sum_{y_i = 1} \beta_i = 1 = -\sum_{y_i = -1} \beta_i,
               \quad y_i \beta_i \ge 0,
 
-    gives the widest margin ``|z| / 2`` on either side of the plane that separates them. The fit
-    stops when (U - L) / U is at most `tol`, where L is a bound from below. Weights of rows do not
-    matter, unless they are zero.
+    gives the plane that separates them with the widest margin, ``|z| / 2`` on either side. The fit
+    stops when (U - L) / U is at most `tol`, where L is a lower bound of the optimum. Sample weights
+    have no effect unless they are zero.
 
     Parameters
     ----------
@@ -191,18 +192,19 @@ class HardMarginSVC(HullClassifier):
     dual_coef_ : {ndarray, sparse} of shape (n_classes - 1, n_SV)
         Coefficients of the decision functions, laid out as in scikit-learn.
     intercept_ : ndarray of shape (n_problems,)
-        Constants of the decision functions.
+        Intercepts of the decision functions.
     coef_ : ndarray of shape (n_problems, n_features)
-        Weights of the features, for the linear kernel only.
+        Feature weights, for the linear kernel only.
     rho_ : float, or ndarray of shape (n_problems,) for more than two classes
         The decision function is (z'x - b) / rho; at the optimum rho is U.
     margin_ : float or ndarray
-        Half the distance of the hulls.
+        Half the distance between the hulls.
     <certificate>
 
     Notes
     -----
-    `objective_` is U and `gap_` is (U - L) / U. Classes that no plane separates are a ValueError.
+    `objective_` is U and `gap_` is (U - L) / U. If no plane separates the classes, a ValueError is
+    raised.
 
     Examples
     --------
@@ -217,9 +219,9 @@ class HardMarginSVC(HullClassifier):
     @refuses(
         C="the margin is hard; SVC and NuSVC have soft ones",
         cache_size="use memory_limit (bytes, or for example '4GiB')",
-        shrinking="none is needed, rows are handled automatically",
+        shrinking="not needed, shrinking is automatic",
         probability="wrap the estimator in sklearn.calibration.CalibratedClassifierCV",
-        class_weight="a hard margin knows no weights",
+        class_weight="weights have no effect on a hard margin",
     )
     def __init__(
         self,
@@ -256,5 +258,5 @@ class HardMarginSVC(HullClassifier):
         self.warm_start = warm_start
         self.callbacks = callbacks
 
-    def _prices(self, weight: Floats) -> Floats:
+    def _penalties(self, weight: Floats) -> Floats:
         return np.full(len(weight), _NO_CAP)

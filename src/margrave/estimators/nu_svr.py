@@ -18,7 +18,7 @@ from margrave.estimators._docs import documented
 from margrave.estimators._hull import centred, combination_of, refuse_solver
 from margrave.estimators._input import Floats, Rows, refuses, take
 from margrave.estimators._remote import lazily, on_every_rank
-from margrave.estimators._single import SingleMachine
+from margrave.estimators._single import SingleEstimator
 from margrave.estimators._transaction import transaction
 from margrave.losses import Loss
 from margrave.problem import Data, Problem
@@ -28,13 +28,13 @@ from margrave.rows import RemoteRows, RowBlocks
 from margrave.solvers import Solution
 from margrave.solvers.certificate import Certificate, certify_tube, with_certificate
 
-# sum of |beta| over two copies of each row, in units of that of their differences, above which
-# scores have to be computed anew
+# if the sum of |beta| over both copies of each row exceeds that of their differences by this
+# factor, scores have to be recomputed
 _CANCELLED = 1.01
 
 
 @documented
-class NuSVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
+class NuSVR(RegressorMixin, SingleEstimator):  # type: ignore[misc]
     r"""Nu support vector regression with a certificate.
 
     With the weights s_i the problem is
@@ -43,16 +43,16 @@ class NuSVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
               + C \nu \varepsilon \sum_i s_i
               + C \sum_i s_i \max(0, |y_i - f_i - b| - \varepsilon), \qquad f = K \beta,
 
-    whose optimum is that of :class:`sklearn.svm.NuSVR`: the tube is as wide as leaves a share nu of
-    the rows outside. The fit stops when the relative duality gap is at most `tol`.
+    whose optimum is that of :class:`sklearn.svm.NuSVR`: the tube is so wide that a fraction nu of
+    the rows is outside. The fit stops when the relative duality gap is at most `tol`.
 
     Parameters
     ----------
     nu : float, default=0.5
-        Bound from above on the share of rows outside the tube, and from below on the share of
+        Upper bound on the fraction of rows outside the tube and lower bound on the fraction of
         support vectors; in (0, 1].
     C : float, default=1.0
-        Price of a deviation, positive.
+        Penalty of errors outside the tube, positive; larger values mean less regularisation.
     <kernel>
     solver : str or solver object, default="auto"
         How to solve: "auto", "pairs", "exact", or an object from :mod:`margrave.solvers`.
@@ -62,9 +62,9 @@ class NuSVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
     ----------
     <support>
     intercept_ : ndarray of shape (1,)
-        Constant of the regression function.
+        Intercept of the regression function.
     epsilon_ : float
-        Half the width of the tube: that of the :class:`SVR` with the same function.
+        Half width of the tube: the `epsilon` for which :class:`SVR` finds the same function.
     <certificate>
 
     Examples
@@ -78,14 +78,14 @@ class NuSVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **SingleMachine._parameter_constraints,
+        **SingleEstimator._parameter_constraints,
         "nu": [Interval(Real, 0.0, 1.0, closed="right")],
         "C": [Interval(Real, 0.0, None, closed="neither")],
     }
 
     @refuses(
         cache_size="use memory_limit (bytes, or for example '4GiB')",
-        shrinking="none is needed, rows are handled automatically",
+        shrinking="not needed, shrinking is automatic",
     )
     def __init__(
         self,
@@ -138,11 +138,11 @@ class NuSVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
         Parameters
         ----------
         X : {array-like, sparse} of shape (n_samples, n_features)
-            Rows; a square kernel matrix when `kernel="precomputed"`. float32 is used as it is.
+            Rows; a square kernel matrix when `kernel="precomputed"`. float32 is not converted.
         y : array-like of shape (n_samples,)
             Targets.
         sample_weight : array-like of shape (n_samples,), default=None
-            How often each row counts; zero means that it is absent.
+            Weight of each row: two is equivalent to repeating the row, zero to leaving it out.
 
         Returns
         -------
@@ -174,7 +174,7 @@ class NuSVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
     def certify(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Compute the relative duality gap of the fitted model on its training data.
 
-        Everything is computed anew in double precision from the fitted attributes.
+        It is recomputed in double precision from the fitted attributes.
 
         Parameters
         ----------
@@ -184,7 +184,7 @@ class NuSVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
         Returns
         -------
         gap : float
-            Relative duality gap; inf if the kernel is not positive semidefinite there.
+            Relative duality gap; inf if the kernel is not positive semidefinite.
         """
         X, y = self._check_rows(X, y, reset=False, numbers=True)
         return self._certify(X, y.astype(np.float64), sample_weight)
@@ -199,55 +199,55 @@ class NuSVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
         b = float(self.intercept_[0])
         model = Solution(self._beta()[rows], b, f, *unknown, weights=weights)
         data = Data(take(X, rows, self._kernel.is_precomputed), self._kernel, whole_of(rows))
-        found = self._judged(data, y[rows], self.C * weight[rows], model, 0.0)
+        found = self._certificate_of(data, y[rows], self.C * weight[rows], model, 0.0)
         scale = max(abs(found.objective), abs(found.dual))
         definite = weights is not None or data.is_definite(model.beta, f, scale)
         return found.gap if definite else float("inf")
 
-    def _judged(
-        self, data: Data, y: Floats, price: Floats, model: Solution, tol: float
+    def _certificate_of(
+        self, data: Data, y: Floats, penalty: Floats, model: Solution, tol: float
     ) -> Certificate:
-        """What is certain of a model with the tube `epsilon_`."""
+        """Certificate of a model with the tube `epsilon_`."""
         loss = Loss("epsilon_insensitive", epsilon=self.epsilon_)
-        tube = Problem(data, None, y, price, loss, "free")
-        share = self.nu * float(price.sum())
+        tube = Problem(data, None, y, penalty, loss, "free")
+        share = self.nu * float(penalty.sum())
         return certify_tube(tube, model, share, thread_count(self.n_jobs), tol)
 
     def _problem(self, data: Data, y: Floats, weight: Floats) -> Problem:
-        """Twice the rows: points above the tube (y = +1) and below it (y = -1)."""
+        """Make a hull problem of two copies of each row, above (+1) and below (-1) the tube."""
         if isinstance(data.X, (RowBlocks, RemoteRows)):
             raise ValueError(
                 "NuSVR needs all rows in one array; SVR takes rows in blocks and Dask collections"
             )
-        n, price = len(y), self.C * weight
+        n, penalty = len(y), self.C * weight
         return Problem(
             centred(data),
             (0, 0),
             np.repeat([1.0, -1.0], n),
-            np.tile(price, 2),
+            np.tile(penalty, 2),
             Loss("hull"),
             "free",
-            total=0.5 * self.nu * float(price.sum()),
+            total=0.5 * self.nu * float(penalty.sum()),
             shift=-np.tile(y, 2),
         )
 
     def _pack(self, X: Any, rows: Rows, problem: Problem, solution: Solution) -> Solution:
-        """Fold the two copies of the rows."""
+        """Merge the two copies of each row, and store the model."""
         n, shift = len(rows), problem.shift
         assert shift is not None
         beta, caps = solution.beta[:n] + solution.beta[n:], problem.C[:n]
         scores = np.ascontiguousarray(solution.scores[:n])
-        # both copies of a row may have a large variable
+        # the variables of both copies of a row may be large and cancel
         cancel = float(np.abs(solution.beta).sum()) > _CANCELLED * float(np.abs(beta).sum())
         if solution.certificate == "full" and (solution.precision == "float32" or cancel):
-            # the width of the tube depends on rows that the solver need not know so well
+            # the width of the tube depends on scores that the solver has not computed accurately
             scores = _sums(problem.data, beta, thread_count(self.n_jobs))
         tube = _Tube(-shift[:n], caps, problem.total)
         t = 1.0 if solution.converged else tube.best_multiple(scores, float(beta @ scores))
-        if not np.isfinite(solution.gap):  # nothing is known of its scores
+        if not np.isfinite(solution.gap):  # its scores are unreliable
             t = 0.0
         folded = self._folded(X, rows, problem, solution, tube, t * beta, t * scores)
-        if solution.converged and not folded.converged:  # the solver was mistaken
+        if solution.converged and not folded.converged:  # the solver's estimate was too optimistic
             t = tube.best_multiple(scores, float(beta @ scores))
             if t != 1.0:
                 folded = self._folded(X, rows, problem, solution, tube, t * beta, t * scores)
@@ -263,19 +263,19 @@ class NuSVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
         beta: Floats,
         scores: Floats,
     ) -> Solution:
-        """Store the model of these variables, one per row, with the best tube around its scores."""
+        """Store the model with these variables, one per row, and the best tube for its scores."""
         b, self.epsilon_ = tube.around(scores)
         weights = None
         if self._kernel.name == "linear":
             weights = combination_of(X, rows, beta)
-            # the scores are those of rows around their mean
+            # the scores are those of centred rows
             b -= float((X[rows[:1]] @ weights)[0]) - float(scores[0])
         folded = replace(solution, beta=beta, scores=scores, intercept=b, weights=weights)
         super()._pack(X, rows, problem, folded)
         if not folded.definite or (folded.certificate == "estimate" and weights is None):
             return folded
         data = Data(take(X, rows, self._kernel.is_precomputed), self._kernel, whole_of(rows))
-        found = self._judged(data, tube.y, tube.C, folded, self.tol)
+        found = self._certificate_of(data, tube.y, tube.C, folded, self.tol)
         return with_certificate(folded, found, self.tol)
 
     def _beta_on(self, rows: Rows) -> Floats:
@@ -285,26 +285,26 @@ class NuSVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class _Tube:
-    """Targets and weights of rows; the best tube leaves rows of weight `total` on either side."""
+    """Targets and penalties C_i; the best tube has rows with penalties `total` on either side."""
 
     y: Floats
     C: Floats
     total: float
 
     def around(self, f: Floats) -> tuple[float, float]:
-        """The best intercept and half width for these scores."""
+        """The optimal intercept and half width for these scores."""
         s = f - self.y
         above, below = level(s, self.C, self.total), -level(-s, self.C, self.total)
         return -(above + below) / 2.0, max(0.0, (below - above) / 2.0)
 
     def primal(self, f: Floats, norm: float) -> float:
-        """Primal value of scores with their best tube."""
+        """Primal value of scores with their optimal tube."""
         b, width = self.around(f)
         outside = np.maximum(0.0, np.abs(self.y - f - b) - width)
         return 0.5 * norm + 2.0 * self.total * width + float(self.C @ outside)
 
     def best_multiple(self, f: Floats, norm: float) -> float:
-        """The t in [0, 1] for which t times the scores are no worse than a constant."""
+        """A t in [0, 1] for which t times the scores are no worse than a constant prediction."""
 
         def value(t: float) -> float:
             return self.primal(t * f, t * t * norm)

@@ -20,9 +20,9 @@ from margrave.progress import Callback
 class ODMClassifier(KernelClassifier):
     r"""Optimal margin distribution machine with a certificate.
 
-    Where a support vector machine looks at the smallest margins, this one draws all margins
-    u_i = y_i f(x_i) into the band from 1 - theta to 1 + theta: those below pay a square, those
-    above `upsilon` times a square. With the weights s_i = sample_weight * class_weight it is
+    Unlike a support vector machine, which only penalises small margins, this one keeps all margins
+    u_i = y_i f(x_i) in the band from 1 - theta to 1 + theta: margins below it have a squared loss,
+    those above it `upsilon` times a squared loss. With s_i = sample_weight * class_weight it is
 
     .. math:: \min_w \tfrac12 |w|^2 + \frac{\lambda}{2 (1 - \theta)^2 \sum_i s_i}
               \sum_i s_i \big[ (1 - \theta - u_i)_+^2 + \upsilon (u_i - 1 - \theta)_+^2 \big],
@@ -32,9 +32,9 @@ class ODMClassifier(KernelClassifier):
     Parameters
     ----------
     lam : float, default=1.0
-        Price of margins outside the band against the norm, positive.
+        Penalty of margins outside the band, positive; larger values mean less regularisation.
     upsilon : float, default=0.5
-        Price of a margin that is too large over that of one that is too small, at least 0.
+        Penalty of margins that are too large relative to those that are too small, at least 0.
     theta : float, default=0.1
         Half width of the band, in [0, 1). With ``upsilon=0, theta=0`` this is a support vector
         machine with the squared hinge.
@@ -42,7 +42,7 @@ class ODMClassifier(KernelClassifier):
     intercept : {"free", "regularized"} or None, default=None
         <intercept>
     multi_class : {"ovo", "ovr"}, default="ovo"
-        More than two classes: one problem per pair of classes, or one per class against the rest.
+        For more than two classes: one problem per pair of classes, or per class against the rest.
     <class_weight>
     decision_function_shape : {"ovr", "ovo"}, default="ovr"
         Shape of `decision_function` for more than two classes: one column per class (votes plus
@@ -57,9 +57,9 @@ class ODMClassifier(KernelClassifier):
         Coefficients, laid out as in scikit-learn's SVC; one row per class when
         `multi_class="ovr"`.
     intercept_ : ndarray of shape (n_problems,)
-        Constants of the decision functions.
+        Intercepts of the decision functions.
     coef_ : ndarray of shape (n_problems, n_features)
-        Weights of the features, for the linear kernel only.
+        Feature weights, for the linear kernel only.
     <certificate>
 
     Examples
@@ -132,11 +132,12 @@ class ODMClassifier(KernelClassifier):
         self.callbacks = callbacks
 
     def certified(self, X: Any) -> Any:
-        """Tell which labels are final: no further training could change them.
+        """Tell which predicted labels are certainly those of the optimal model.
 
-        A model whose duality gap is g is no further than sqrt(g) from the optimum, hence its score
-        of x no further than sqrt(g k(x, x)) from the optimal one. A label is certified if that
-        cannot move it; with several classes, if no binary decision that speaks for it can change.
+        The distance of a model from the optimum is at most sqrt(g), where g is its absolute duality
+        gap, and hence its score of x differs from the optimal score by at most sqrt(g k(x, x)). A
+        label is certified if such a difference cannot change it; with several classes, if it cannot
+        change any binary decision for it.
 
         Parameters
         ----------
@@ -150,13 +151,13 @@ class ODMClassifier(KernelClassifier):
         X = self._check_rows(X, reset=False)
         if self.certificate_ == "blocks":
             raise ValueError(
-                "certified needs a model of the whole problem, and this one is made of parts that"
-                " know nothing of each other"
+                "certified needs a model of the whole problem, but this one consists of parts that"
+                " were fitted independently"
             )
         if self.intercept == "free":
             raise ValueError(
-                "certified needs a score that is regularised as a whole: intercept=None or"
-                " 'regularized', not 'free'"
+                "certified needs intercept=None or 'regularized', not 'free': the bound needs a"
+                " regularised intercept"
             )
         radius = np.sqrt(np.outer(self._kernel_diagonal(X), self._absolute_gaps))
         scores = self._scores(X, "float64") + self.intercept_
@@ -171,7 +172,7 @@ class ODMClassifier(KernelClassifier):
         return (np.abs(scores) > radius).all(axis=1)
 
     def _kernel_diagonal(self, X: Any) -> Floats:
-        """k(x, x) of new rows, with the 1 of a regularised intercept."""
+        """k(x, x) of new rows, plus 1 for a regularised intercept."""
         offset = 1.0 if self.intercept == "regularized" else 0.0
         diagonal: Floats = self._kernel.diagonal(X) + offset
         return diagonal
@@ -179,6 +180,6 @@ class ODMClassifier(KernelClassifier):
     def _loss(self) -> Loss:
         return Loss("margin_distribution", theta=float(self.theta), upsilon=float(self.upsilon))
 
-    def _prices(self, weight: Floats) -> Floats:
-        prices: Floats = weight * (self.lam / ((1.0 - self.theta) ** 2 * weight.sum()))
-        return prices
+    def _penalties(self, weight: Floats) -> Floats:
+        penalties: Floats = weight * (self.lam / ((1.0 - self.theta) ** 2 * weight.sum()))
+        return penalties

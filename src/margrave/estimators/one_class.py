@@ -1,4 +1,4 @@
-"""One-class support vector machine: where most of the data are."""
+"""One-class support vector machine for outlier detection."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sklearn.utils._param_validation import Interval
 from margrave.estimators._docs import documented
 from margrave.estimators._input import Floats, refuses
 from margrave.estimators._remote import lazily, on_every_rank
-from margrave.estimators._single import SingleMachine
+from margrave.estimators._single import SingleEstimator
 from margrave.estimators._transaction import transaction
 from margrave.losses import Loss
 from margrave.problem import Data, Problem
@@ -21,7 +21,7 @@ from margrave.progress import Callback
 
 
 @documented
-class OneClassSVM(OutlierMixin, SingleMachine):  # type: ignore[misc]
+class OneClassSVM(OutlierMixin, SingleEstimator):  # type: ignore[misc]
     r"""One-class support vector machine with a certificate.
 
     With the weights s_i the problem is
@@ -30,14 +30,14 @@ class OneClassSVM(OutlierMixin, SingleMachine):  # type: ignore[misc]
               + \sum_i s_i \max(0, \rho - f_i), \qquad f = K \beta,
 
     whose optimum is that of :class:`sklearn.svm.OneClassSVM`, and the fit stops when the relative
-    duality gap is at most `tol`. (Where the optimum is zero, as for a linear kernel on centred
-    rows, the gap is relative to a millionth of what \beta of this sum could make.)
+    duality gap is at most `tol`. (If the optimum is zero, as for a linear kernel on centred rows,
+    the gap is relative to a millionth of the largest objective that such \beta could have.)
 
     Parameters
     ----------
     nu : float, default=0.5
-        Bound from above on the share of rows outside, and from below on the share of support
-        vectors; in (0, 1].
+        Upper bound on the fraction of outliers and lower bound on the fraction of support vectors;
+        in (0, 1].
     <kernel>
     solver : str or solver object, default="auto"
         How to solve: "auto", "exact", or an object from :mod:`margrave.solvers`.
@@ -47,7 +47,7 @@ class OneClassSVM(OutlierMixin, SingleMachine):  # type: ignore[misc]
     ----------
     <support>
     intercept_ : ndarray of shape (1,)
-        Constant of the decision function.
+        Intercept of the decision function.
     offset_ : float
         The threshold rho: ``decision_function = score_samples - offset_``.
     <certificate>
@@ -62,13 +62,13 @@ class OneClassSVM(OutlierMixin, SingleMachine):  # type: ignore[misc]
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **SingleMachine._parameter_constraints,
+        **SingleEstimator._parameter_constraints,
         "nu": [Interval(Real, 0.0, 1.0, closed="right")],
     }
 
     @refuses(
         cache_size="use memory_limit (bytes, or for example '4GiB')",
-        shrinking="none is needed, rows are handled automatically",
+        shrinking="not needed, shrinking is automatic",
     )
     def __init__(
         self,
@@ -115,11 +115,11 @@ class OneClassSVM(OutlierMixin, SingleMachine):  # type: ignore[misc]
         Parameters
         ----------
         X : {array-like, sparse} of shape (n_samples, n_features)
-            Rows; a square kernel matrix when `kernel="precomputed"`. float32 is used as it is.
+            Rows; a square kernel matrix when `kernel="precomputed"`. float32 is not converted.
         y : Ignored
-            Not used, here for the sake of scikit-learn's conventions.
+            Not used, present for API consistency by convention.
         sample_weight : array-like of shape (n_samples,), default=None
-            How often each row counts; zero means that it is absent.
+            Weight of each row: two is equivalent to repeating the row, zero to leaving it out.
 
         Returns
         -------
@@ -136,10 +136,10 @@ class OneClassSVM(OutlierMixin, SingleMachine):  # type: ignore[misc]
 
     @lazily
     def score_samples(self, X: Any) -> Floats:
-        """Evaluate the scores f(x), larger where the data are.
+        """Evaluate the scores f(x), which are larger for inliers.
 
-        Support vectors on the boundary have the score `offset_`; what rounding makes of that is
-        taken off, so that they count as inliers.
+        Support vectors on the boundary have the score `offset_`; scores that differ from it only by
+        rounding are set to it, so that these rows are inliers.
 
         Parameters
         ----------
@@ -173,7 +173,7 @@ class OneClassSVM(OutlierMixin, SingleMachine):  # type: ignore[misc]
 
     @lazily
     def predict(self, X: Any) -> Any:
-        """Tell inliers from outliers.
+        """Predict inliers and outliers.
 
         Parameters
         ----------
@@ -190,19 +190,19 @@ class OneClassSVM(OutlierMixin, SingleMachine):  # type: ignore[misc]
     def certify(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Compute the relative duality gap of the fitted model on its training data.
 
-        Everything is computed anew in double precision from the fitted attributes.
+        It is recomputed in double precision from the fitted attributes.
 
         Parameters
         ----------
         X, sample_weight
             The training data, in the same order.
         y : Ignored
-            Not used, here for the sake of scikit-learn's conventions.
+            Not used, present for API consistency by convention.
 
         Returns
         -------
         gap : float
-            Relative duality gap; inf if the kernel is not positive semidefinite there.
+            Relative duality gap; inf if the kernel is not positive semidefinite.
         """
         X = self._check_rows(X, reset=False)
         return self._certify(X, np.ones(X.shape[0]), sample_weight)

@@ -30,15 +30,15 @@ class SVC(KernelClassifier):
     Parameters
     ----------
     C : float, default=1.0
-        Price of a violated margin, positive.
+        Penalty of margin violations, positive; larger values mean less regularisation.
     <kernel>
     loss : {"hinge", "squared_hinge"}, default="hinge"
-        Price of a margin below one: linear or squared.
+        Loss of a margin below one: linear or squared.
     intercept : {"free", "regularized"} or None, default="free"
         <intercept>
     multi_class : {"ovo", "ovr", "crammer_singer"}, default="ovo"
-        More than two classes: one problem per pair of classes, one per class against the rest, or
-        one joint problem in which the score of the right class must exceed every other by one:
+        For more than two classes: one problem per pair of classes, one per class against the rest,
+        or one joint problem in which the score of the true class must exceed every other by one:
 
         .. math:: \tfrac12 \sum_c |w_c|^2
                   + \sum_i C_i \max_c \big([c \ne y_i] + f_{ic} - f_{i y_i}\big).
@@ -55,20 +55,19 @@ class SVC(KernelClassifier):
     ----------
     <classes>
     dual_coef_ : {ndarray, sparse} of shape (n_classes - 1, n_SV)
-        Coefficients, laid out as in scikit-learn: one row for two classes; for pairs of classes
+        Coefficients, laid out as in scikit-learn: one row for two classes; for one-vs-one
         the coefficients of a support vector against each other class. One row per class when
         `multi_class` is "ovr" or "crammer_singer".
     intercept_ : ndarray of shape (n_problems,)
-        Constants of the decision functions.
+        Intercepts of the decision functions.
     coef_ : ndarray of shape (n_problems, n_features)
-        Weights of the features, for the linear kernel only.
+        Feature weights, for the linear kernel only.
     <certificate>
 
     Notes
     -----
-    scikit-learn's `cache_size`, `shrinking` and `probability` have no place here. In their stead:
-    `memory_limit`, nothing at all (rows are handled automatically), and
-    :class:`sklearn.calibration.CalibratedClassifierCV`.
+    Instead of scikit-learn's `cache_size` there is `memory_limit`, instead of `probability`
+    :class:`sklearn.calibration.CalibratedClassifierCV`; `shrinking` is automatic.
 
     Examples
     --------
@@ -94,7 +93,7 @@ class SVC(KernelClassifier):
 
     @refuses(
         cache_size="use memory_limit (bytes, or for example '4GiB')",
-        shrinking="none is needed, rows are handled automatically",
+        shrinking="not needed, shrinking is automatic",
         probability="wrap the estimator in sklearn.calibration.CalibratedClassifierCV",
     )
     def __init__(
@@ -156,5 +155,5 @@ class SVC(KernelClassifier):
     def _loss(self) -> Loss:
         return Loss(self.loss)
 
-    def _prices(self, weight: Floats) -> Floats:
+    def _penalties(self, weight: Floats) -> Floats:
         return self.C * weight

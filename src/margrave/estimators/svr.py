@@ -13,7 +13,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from margrave.estimators._docs import documented
 from margrave.estimators._input import Floats, refuses
 from margrave.estimators._remote import lazily, on_every_rank
-from margrave.estimators._single import SingleMachine
+from margrave.estimators._single import SingleEstimator
 from margrave.estimators._transaction import transaction
 from margrave.losses import Loss
 from margrave.problem import Data, Problem
@@ -21,7 +21,7 @@ from margrave.progress import Callback
 
 
 @documented
-class SVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
+class SVR(RegressorMixin, SingleEstimator):  # type: ignore[misc]
     r"""Support vector regression with a certificate.
 
     With weights C_i = C * sample_weight the problem is
@@ -35,15 +35,15 @@ class SVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
     Parameters
     ----------
     C : float, default=1.0
-        Price of an error beyond `epsilon`, positive.
+        Penalty of errors beyond `epsilon`, positive; larger values mean less regularisation.
     epsilon : float, default=0.1
-        Half width of the tube in which errors cost nothing, at least 0; for the loss "huber" the
-        error at which the price turns from squared to linear, positive.
+        Half width of the tube in which errors have no loss, at least 0; for the loss "huber" the
+        error at which the loss changes from squared to linear, positive.
     <kernel>
     loss : str, default="epsilon_insensitive"
-        "epsilon_insensitive", "squared_epsilon_insensitive" or "huber". Price of an error beyond
-        the tube: linear or squared. "huber" has no tube: an error r costs r^2 / (2 epsilon) up to
-        epsilon and \|r\| - epsilon / 2 beyond.
+        "epsilon_insensitive", "squared_epsilon_insensitive" or "huber". The first two are the
+        linear and squared loss outside the tube. "huber" has no tube: the loss of an error r is
+        r^2 / (2 epsilon) up to epsilon and \|r\| - epsilon / 2 beyond.
     intercept : {"free", "regularized"} or None, default="free"
         <intercept>
     <solver>
@@ -53,7 +53,7 @@ class SVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
     ----------
     <support>
     intercept_ : ndarray of shape (1,)
-        Constant of the prediction.
+        Intercept of the regression function.
     <certificate>
 
     Examples
@@ -69,7 +69,7 @@ class SVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **SingleMachine._parameter_constraints,
+        **SingleEstimator._parameter_constraints,
         "C": [Interval(Real, 0.0, None, closed="neither")],
         "epsilon": [Interval(Real, 0.0, None, closed="left")],
         "loss": [StrOptions({"epsilon_insensitive", "squared_epsilon_insensitive", "huber"})],
@@ -78,7 +78,7 @@ class SVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
 
     @refuses(
         cache_size="use memory_limit (bytes, or for example '4GiB')",
-        shrinking="none is needed, rows are handled automatically",
+        shrinking="not needed, shrinking is automatic",
     )
     def __init__(
         self,
@@ -131,11 +131,11 @@ class SVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
         Parameters
         ----------
         X : {array-like, sparse} of shape (n_samples, n_features)
-            Rows; a square kernel matrix when `kernel="precomputed"`. float32 is used as it is.
+            Rows; a square kernel matrix when `kernel="precomputed"`. float32 is not converted.
         y : array-like of shape (n_samples,)
             Targets.
         sample_weight : array-like of shape (n_samples,), default=None
-            How often each row counts; zero means that it is absent.
+            Weight of each row: two is equivalent to repeating the row, zero to leaving it out.
 
         Returns
         -------
@@ -169,7 +169,7 @@ class SVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
     def certify(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Compute the relative duality gap of the fitted model on its training data.
 
-        Everything is computed anew in double precision from the fitted attributes.
+        It is recomputed in double precision from the fitted attributes.
 
         Parameters
         ----------
@@ -179,7 +179,7 @@ class SVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
         Returns
         -------
         gap : float
-            Relative duality gap; inf if the kernel is not positive semidefinite there.
+            Relative duality gap; inf if the kernel is not positive semidefinite.
         """
         X, y = self._check_rows(X, y, reset=False, numbers=True)
         return self._certify(X, y.astype(np.float64), sample_weight)

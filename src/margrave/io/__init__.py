@@ -1,4 +1,4 @@
-"""Files: LIBSVM's text, model files, and writing that leaves the old file or the new one."""
+"""Reading and writing files: LIBSVM's text format, model files, atomic replacement."""
 
 from margrave.io.libsvm import LibsvmRows, load_libsvm, read_libsvm, save_libsvm
 

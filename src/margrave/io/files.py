@@ -1,4 +1,4 @@
-"""Bytes in and out: compressed files are unpacked, and a file is written whole or not at all."""
+"""Read files, compressed or not, and write them atomically."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 PathLike = str | os.PathLike[str]
 
-# how a compressed file begins, and what opens it
+# first bytes of compressed files, and functions that open them
 _PACKED: list[tuple[bytes, Callable[..., Any]]] = [
     (b"\x1f\x8b", gzip.open),
     (b"BZh", bz2.open),
@@ -34,7 +34,7 @@ _PACKERS: dict[str, Callable[..., Any]] = {
 
 
 def read_bytes(path: PathLike) -> NDArray[np.uint8]:
-    """Bytes of a file, unpacked if it is compressed by gzip, bzip2 or xz; else mapped, not copied.
+    """Bytes of a file, decompressed (gzip, bzip2, xz) or memory-mapped.
 
     Raises
     ------
@@ -63,10 +63,10 @@ def _unpacked(path: PathLike, opener: Callable[..., Any], file: IO[bytes]) -> by
 
 @contextlib.contextmanager
 def replacing(path: PathLike) -> Iterator[IO[bytes]]:
-    """Write a file that takes its place when it is complete and on the disk.
+    """Write a file that replaces an existing one only when it is complete and on the disk.
 
-    Whatever goes wrong before leaves the old file, or none. A name that ends in .gz, .bz2 or .xz is
-    compressed. What is no regular file (a pipe, a device) is written as it comes.
+    After an error an existing file is unchanged. A file whose name ends in .gz, .bz2 or .xz is
+    compressed. Anything but a regular file (a pipe, a device) is written directly.
 
     Examples
     --------
@@ -79,7 +79,7 @@ def replacing(path: PathLike) -> Iterator[IO[bytes]]:
     """
     target = Path(os.path.realpath(path))
     if target.is_dir():
-        raise IsADirectoryError(21, "is a folder, not a file", os.fspath(path))
+        raise IsADirectoryError(21, "is a directory", os.fspath(path))
     try:
         if target.exists() and not target.is_file():
             with open(target, "wb") as file:
@@ -88,14 +88,14 @@ def replacing(path: PathLike) -> Iterator[IO[bytes]]:
             with _beside(target) as file:
                 yield file
     except OSError as error:
-        if error.filename != os.fspath(path):  # the name that the user knows
+        if error.filename != os.fspath(path):  # report the name that the user gave
             error.filename = os.fspath(path)
         raise
 
 
 @contextlib.contextmanager
 def _beside(target: Path) -> Iterator[IO[bytes]]:
-    """Write a file beside the target, then rename it."""
+    """Write a temporary file in the same directory, then rename it."""
     packer = _PACKERS.get(target.suffix)
     number, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
@@ -110,7 +110,7 @@ def _beside(target: Path) -> Iterator[IO[bytes]]:
         with contextlib.suppress(OSError):
             os.unlink(name)
         raise
-    with contextlib.suppress(OSError):  # the new name to the disk, where the system can
+    with contextlib.suppress(OSError):  # write the new name to disk, if the system supports it
         folder = os.open(target.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -119,7 +119,7 @@ def _beside(target: Path) -> Iterator[IO[bytes]]:
 
 
 def _mode(target: Path) -> int:
-    """Permissions of the file that is replaced, or those of any new file."""
+    """Permissions of the existing file, or the default ones."""
     if target.exists():
         return stat.S_IMODE(target.stat().st_mode)
     mask = os.umask(0)

@@ -1,9 +1,9 @@
-"""LIBSVM's text of data: a label and index:value pairs a line.
+"""LIBSVM's text format: a label and index:value pairs per line.
 
     -1 3:0.5 7:1e-3 # a comment
 
-The parsing is compiled (``cpp/libsvm_text.hpp``) and runs on all threads. Indices begin at one, or
-at zero in a file that has an index of zero anywhere; ``qid:`` numbers are skipped. An error names
+The parser is compiled (``cpp/libsvm_text.hpp``) and uses all threads. Indices begin at one, or at
+zero if there is an index of zero anywhere in the file; ``qid:`` numbers are skipped. Errors name
 the file and the line.
 """
 
@@ -25,16 +25,16 @@ from margrave.resources import thread_count
 
 logger = logging.getLogger("margrave")
 
-_LARGEST = (1 << 31) - 2  # index that compiled code can address
-_BLOCK = 1 << 24  # entries that are turned into text at a time
+_LARGEST = (1 << 31) - 2  # largest index that the compiled code supports
+_BLOCK = 1 << 24  # entries that are converted to text at a time
 
 
 @dataclass(frozen=True)
 class LibsvmRows:
-    """What a file holds: rows, the numbers in front of them, and how its indices count."""
+    """Contents of a file: rows, the numbers before them, and whether indices begin at zero."""
 
     X: Any  # CSR
-    heads: NDArray[np.float64]  # one row per line
+    heads: NDArray[np.float64]  # labels, or several coefficients per line in model files
     zero_based: bool
     has_qid: bool
 
@@ -47,20 +47,20 @@ def load_libsvm(
     dtype: DTypeLike = np.float64,
     n_jobs: int | None = None,
 ) -> tuple[Any, NDArray[np.float64]]:
-    """Read rows and labels from LIBSVM's text, also compressed (.gz, .bz2, .xz).
+    """Read rows and labels from a file in LIBSVM's text format, compressed (.gz, .bz2, .xz) or not.
 
     Parameters
     ----------
     path : path
         The file.
     n_features : int, default=None
-        Number of columns; None: as many as the largest index asks for. An index beyond is an error.
+        Number of features; None for the largest index. A larger index is an error.
     zero_based : bool or "auto", default="auto"
         Whether indices begin at zero; "auto": if there is an index of zero.
     dtype : {float64, float32}, default=float64
-        Type of the values, which are read in double precision and then rounded.
+        Type of the values, which are parsed in double precision and then rounded.
     n_jobs : int, default=None
-        Threads; None for all cores of the process.
+        Number of threads; None for all cores available to the process.
 
     Returns
     -------
@@ -70,7 +70,7 @@ def load_libsvm(
     Raises
     ------
     ValueError
-        For anything that is not a row, with file and line; for a file without rows.
+        For an invalid line, with file and line number, and for a file without rows.
 
     Examples
     --------
@@ -86,7 +86,7 @@ def load_libsvm(
         path, n_features=n_features, zero_based=zero_based, dtype=dtype, n_jobs=n_jobs
     )
     if found.has_qid:
-        logger.warning("%s: query numbers (qid) are ignored", os.fspath(path))
+        logger.warning("%s: query ids (qid) are ignored", os.fspath(path))
     return found.X, found.heads[:, 0]
 
 
@@ -98,10 +98,10 @@ def read_libsvm(
     dtype: DTypeLike = np.float64,
     n_jobs: int | None = None,
 ) -> LibsvmRows:
-    """Read rows as `load_libsvm` does, and tell what else is known of the file."""
+    """Read rows as `load_libsvm` does, with further information about the file."""
     found = parse(read_bytes(path), path, 1, n_features, zero_based, dtype, n_jobs)
     if found.X.shape[0] == 0:
-        raise ValueError(f"{os.fspath(path)}: the file holds no rows")
+        raise ValueError(f"{os.fspath(path)}: the file contains no rows")
     return found
 
 
@@ -115,7 +115,7 @@ def parse(
     n_jobs: int | None = None,
     first_line: int = 1,
 ) -> LibsvmRows:
-    """Rows of a text, which begins at `first_line` of a file, with `heads` numbers in front."""
+    """Parse text that begins at `first_line` of a file and has `heads` numbers before each row."""
     name, based = os.fspath(path), None if zero_based == "auto" else bool(zero_based)
     if n_features is not None and not 0 < n_features <= _LARGEST:
         raise ValueError(f"n_features must be from 1 to {_LARGEST}, got {n_features}")
@@ -131,28 +131,29 @@ def parse(
     width = found["n_features"] if n_features is None else n_features
     if found["n_features"] > width:
         raise ValueError(
-            f"{name}: the indices begin at 0 and end at {found['n_features'] - 1}, which are more"
+            f"{name}: the indices begin at 0 and end at {found['n_features'] - 1}: these are more"
             f" than {width} features"
         )
     columns, starts = found["columns"], found["starts"]
     if len(columns) <= np.iinfo(np.int32).max:
-        starts = starts.astype(np.int32)  # or SciPy would widen the columns
+        starts = starts.astype(np.int32)  # otherwise SciPy would convert the columns to int64
     X = sparse.csr_matrix((found["values"], columns, starts), shape=(len(starts) - 1, width))
-    X.has_sorted_indices = X.has_canonical_format = True  # the parser has seen to it
+    X.has_sorted_indices = X.has_canonical_format = True  # the parser guarantees it
     return LibsvmRows(X, found["heads"], found["zero_based"], found["has_qid"])
 
 
 def save_libsvm(path: PathLike, X: Any, y: Any, *, zero_based: bool = False) -> None:
-    """Write rows and labels as LIBSVM's text, every number as short as reads back the same.
+    """Write rows and labels in LIBSVM's text format; numbers read back unchanged.
 
     Parameters
     ----------
     path : path
-        The file, compressed if its name ends in .gz, .bz2 or .xz; replaced only when complete.
+        The file to write, compressed if its name ends in .gz, .bz2 or .xz; an existing one is
+        replaced only when the new one is complete.
     X : {array-like, sparse} of shape (n_samples, n_features)
         Rows; entries that are zero are left out.
     y : array-like of shape (n_samples,)
-        Labels or targets: numbers.
+        Numeric labels or targets.
     zero_based : bool, default=False
         Whether indices begin at zero.
     """
@@ -161,16 +162,16 @@ def save_libsvm(path: PathLike, X: Any, y: Any, *, zero_based: bool = False) -> 
         X = X.astype(np.float64)
     heads = np.asarray(y, dtype=np.float64).reshape(-1, 1)
     if X.ndim != 2 or len(heads) != X.shape[0]:
-        raise ValueError(f"X of shape {X.shape} and {len(heads)} labels do not belong together")
+        raise ValueError(f"X has shape {X.shape}, which does not match {len(heads)} labels")
     if not np.isfinite(heads).all() or not np.isfinite(X.data if sparse.issparse(X) else X).all():
-        raise ValueError("X and y must be finite to be written, and hold NaN or infinity")
+        raise ValueError("X and y must be finite, but contain NaN or infinity")
     with replacing(path) as file:
         for piece in lines(X, heads, zero_based):
             file.write(piece)
 
 
 def lines(X: Any, heads: NDArray[np.float64], zero_based: bool = False) -> Any:
-    """LIBSVM's text of rows with the numbers in front of them, piece by piece."""
+    """LIBSVM's text for rows and the numbers before them, in pieces."""
     rows, heads = core_rows(X), np.ascontiguousarray(heads)
     per_row = max(1, (X.nnz // max(1, X.shape[0])) if sparse.issparse(X) else X.shape[1])
     step = max(1, _BLOCK // per_row)

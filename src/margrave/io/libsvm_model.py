@@ -1,4 +1,4 @@
-"""The text of LIBSVM's and LIBLINEAR's model files, as arrays and back.
+"""Read and write the text of LIBSVM's and LIBLINEAR's model files.
 
 svm_type c_svc                 solver_type L2R_L2LOSS_SVC_DUAL
 kernel_type rbf                nr_class 2
@@ -36,13 +36,13 @@ SOLVER_TYPES = (
     *("L2R_L1LOSS_SVR_DUAL", "ONECLASS_SVM"),
 )
 _MOST_CLASSES = 1_000_000
-# lines that have nothing to do with labels and scores
+# lines that do not affect labels and scores
 _IGNORED = ("probA", "probB", "prob_density_marks")
 
 
 @dataclass(frozen=True)
 class SvmText:
-    """A model of LIBSVM; `coef` has a row per support vector."""
+    """A LIBSVM model; `coef` has a row per support vector."""
 
     svm_type: str
     kernel_type: str
@@ -58,7 +58,7 @@ class SvmText:
 
 @dataclass(frozen=True)
 class LinearText:
-    """A model of LIBLINEAR; `w` has a row per feature, and one more if there is a bias."""
+    """A LIBLINEAR model; `w` has a row per feature, and one more if there is a bias."""
 
     solver_type: str
     w: Floats
@@ -69,25 +69,25 @@ class LinearText:
 
 
 def read_libsvm_model(path: PathLike) -> SvmText | LinearText:
-    """Read a model file of LIBSVM or LIBLINEAR; an error names the file and the line."""
+    """Read a model file of LIBSVM or LIBLINEAR; errors name the file and the line."""
     header = _Header(path, read_bytes(path))
     if "svm_type" in header.fields:
         return _svm(header)
     if "solver_type" in header.fields:
         return _linear(header)
     raise ValueError(
-        f"{header.name}:1: this is no model file of LIBSVM or LIBLINEAR, which begin with"
-        " svm_type or solver_type"
+        f"{header.name}:1: not a model file of LIBSVM or LIBLINEAR, which begin with svm_type or"
+        " solver_type"
     )
 
 
 def is_libsvm_model(path: PathLike) -> bool:
-    """Whether a file begins like a model of LIBSVM or LIBLINEAR."""
+    """Whether the first bytes of a file are those of a LIBSVM or LIBLINEAR model."""
     return bytes(read_bytes(path)[:12]).startswith((b"svm_type ", b"solver_type "))
 
 
 class _Header:
-    """Lines of names and numbers up to the one that begins the table."""
+    """The lines of names and values before the table of numbers."""
 
     def __init__(self, path: PathLike, content: NDArray[np.uint8]) -> None:
         self.name = os.fspath(path)
@@ -141,7 +141,7 @@ class _Header:
             return None
         found = self.numbers("label", k, int)
         if len(set(found)) < k or max(map(abs, found)) > 1 << 53:
-            raise self.fail("label", "needs different whole numbers")
+            raise self.fail("label", "must be distinct integers")
         return np.array(found, dtype=np.int64)
 
     def classes(self) -> int:
@@ -196,7 +196,7 @@ def _linear(header: _Header) -> LinearText:
     found = parse(header.table, header.name, heads=1 if single else k, first_line=header.line + 1)
     rows = d + int(bias >= 0)
     if found.X.nnz or found.heads.shape[0] != rows or d < 1:
-        raise header.fail("nr_feature", f"asks for {rows} lines of w, there are {len(found.heads)}")
+        raise header.fail("nr_feature", f"needs {rows} lines of w, there are {len(found.heads)}")
     rho = header.number("rho", float, 0.0)
     label = header.labels(k)
     if label is None and not solver_type.endswith(("SVR", "SVR_DUAL", "ONECLASS_SVM")):
@@ -205,7 +205,7 @@ def _linear(header: _Header) -> LinearText:
 
 
 def write_libsvm_model(path: PathLike, model: SvmText | LinearText) -> None:
-    """Write a model file, every number as short as reads back the same."""
+    """Write a model file; numbers read back unchanged."""
     with replacing(path) as file:
         for piece in _svm_pieces(model) if isinstance(model, SvmText) else _linear_pieces(model):
             file.write(piece)

@@ -1,17 +1,17 @@
 """Model files: named arrays and a description, in one safetensors file.
 
     8 bytes       length of the header
-    header        JSON: type, shape and place of every array, and `__metadata__`:
+    header        JSON: type, shape and offset of every array, and `__metadata__`:
                       format    "margrave model"
-                      version   of the description, a whole number
-                      writer    the margrave that wrote it, for people
-                      digest    SHA-256 of the file, with zeros where the digest stands
+                      version   of the description, an integer
+                      writer    the version of margrave that wrote it, for information
+                      digest    SHA-256 of the file, with zeros in place of the digest
                       model     JSON: the description
     the arrays
 
-Any tool that reads safetensors can show the header and the arrays; the same model makes the same
-bytes. Reading executes nothing: it checks format, version, digest, types, shapes and places (these
-by the safetensors library), and returns arrays and plain Python values.
+Any tool for safetensors can show the header and the arrays; the same model always gives the same
+bytes. Reading executes no code: it checks format, version and digest, lets the safetensors library
+check types, shapes and offsets, and returns arrays and plain Python values.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def write_model(path: PathLike, description: Any, arrays: Arrays) -> None:
-    """Write a description (JSON values) and the arrays that it names; whole or not at all."""
+    """Write a description (JSON values) and the arrays that it names, atomically."""
     model = json.dumps(description, allow_nan=False, separators=(",", ":"))
     metadata = {
         "format": _FORMAT,
@@ -67,7 +67,7 @@ def write_model(path: PathLike, description: Any, arrays: Arrays) -> None:
 
 
 def _framed(header: dict[str, Any]) -> bytes:
-    """A header with its length in front, so long that the arrays begin at a multiple of eight."""
+    """The header preceded by its length, padded so that the arrays begin at a multiple of 8."""
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text
@@ -79,7 +79,7 @@ def read_model(path: PathLike) -> tuple[Any, Arrays]:
     Raises
     ------
     ValueError
-        If the file is no model file, damaged, or of a later version.
+        If the file is not a model file, damaged, or of a later version.
     """
     name = os.fspath(path)
     content = bytes(read_bytes(path))
@@ -89,15 +89,15 @@ def read_model(path: PathLike) -> tuple[Any, Arrays]:
         raise ValueError(f"{name}: the model file has no version")
     if int(version) > VERSION:
         raise ValueError(
-            f"{name}: the model file has version {version}, and this margrave reads versions up to"
-            f" {VERSION}: it was written by {metadata.get('writer', 'a later one')!r}, use that"
+            f"{name}: the model file has version {version}, but this version of margrave reads up"
+            f" to {VERSION}: use {metadata.get('writer', 'a later one')!r}, which wrote it"
         )
     digest, model = metadata.get("digest"), metadata.get("model")
     if not (isinstance(digest, str) and len(digest) == 64 and isinstance(model, str)):
         raise ValueError(f"{name}: the model file is incomplete")
     header = content[:length].replace(_quoted(digest), _quoted(_ZEROS), 1)
     if _digest(header, [memoryview(content)[length:]]) != digest:
-        raise ValueError(f"{name}: the model file was altered or damaged: its digest does not fit")
+        raise ValueError(f"{name}: the model file was altered or damaged: wrong digest")
     try:
         found = safetensors.numpy.load(content)
         description = json.loads(model)
@@ -107,25 +107,25 @@ def read_model(path: PathLike) -> tuple[Any, Arrays]:
 
 
 def is_model(path: PathLike) -> bool:
-    """Whether a file begins like a model file."""
+    """Whether the first bytes of a file are those of a model file."""
     begin = bytes(read_bytes(path)[:9])
     return len(begin) == 9 and begin[8:] == b"{" and begin[4:8] == b"\0\0\0\0"
 
 
 def _metadata(name: str, content: bytes) -> tuple[dict[str, Any], int]:
-    """The metadata of a safetensors file, and where its arrays begin."""
+    """The metadata of a safetensors file, and the offset of its arrays."""
     length = 8 + int.from_bytes(content[:8], "little")
     if len(content) < 9 or content[8:9] != b"{":
-        raise ValueError(f"{name}: this is no model file of margrave")
+        raise ValueError(f"{name}: not a model file of margrave")
     if length > len(content):
-        raise ValueError(f"{name}: the model file is cut short")
+        raise ValueError(f"{name}: the model file is truncated")
     try:
         header = json.loads(content[8:length])
         metadata = header.get("__metadata__")
     except (ValueError, AttributeError, RecursionError):
         raise ValueError(f"{name}: the header of the model file is damaged") from None
     if not isinstance(metadata, dict) or metadata.get("format") != _FORMAT:
-        raise ValueError(f"{name}: this is no model file of margrave")
+        raise ValueError(f"{name}: not a model file of margrave")
     return metadata, length
 
 

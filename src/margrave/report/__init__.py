@@ -1,10 +1,10 @@
-"""One page that shows what a model has learned and how far it can be trusted.
+"""An HTML report that shows what a model has learned and how far it can be trusted.
 
-    Scored (one pass over the rows)  ->  sections (predictions, machine, tuning)  ->  page
+    Scored (one pass over the rows)  ->  sections (predictions, model, tuning)  ->  page
 
-A section shows something or says why it is left out. The page is one HTML file: it needs no network
-and no script, and its pictures are SVG that follow the reader's screen, phone or printer. Machines
-are known here by their fitted attributes alone, so that the estimators can call this package.
+A section that does not apply says why it is left out. The page is one HTML file without scripts or
+network access; its figures are SVG and adapt to phones, dark mode and print. This package only uses
+the fitted attributes of estimators and does not import them, so that estimators can import it.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ SECTIONS = (
 
 
 class Report(str):
-    """A page of HTML; notebooks show it, and `save` writes it to a file."""
+    """An HTML page; notebooks display it, and `save` writes it to a file."""
 
     __slots__ = ()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the page to a file, which is replaced when it is complete.
+        """Write the page to a file, which is replaced only when the new one is complete.
 
         Parameters
         ----------
-        path : path
-            The file.
+        path : path-like
+            The file to write.
         """
         with replacing(path) as file:
             file.write(self.encode("utf-8"))
 
     def __repr__(self) -> str:
-        return f"<Report of {len(self.encode()) / 1000:.0f} kB: save(path) writes it>"
+        return f"<Report, {len(self.encode()) / 1000:.0f} kB: write it with save(path)>"
 
     def _repr_html_(self) -> str:
         frame = "width:100%;height:80vh;border:0"
@@ -70,30 +70,30 @@ class Report(str):
 def make_report(
     model: Any, X: Any, y: Any = None, sample_weight: Any = None, names: Any = None
 ) -> Report:
-    """Make the page of a fitted machine (or a pipeline that ends with one) on some rows.
+    """Make a report about a fitted estimator (or a pipeline that ends with one) on some rows.
 
     Parameters
     ----------
     model : estimator or Pipeline
-        A fitted kernel machine of this package.
+        A fitted estimator of this package.
     X : {array-like, sparse, RowBlocks} of shape (n_samples, n_features)
-        Rows; best such that the machine has not seen.
+        Rows, preferably not those of the fit.
     y : array-like of shape (n_samples,), optional
-        Labels or targets; a one-class machine needs none.
+        Labels or targets; not needed for a one-class SVM.
     sample_weight : array-like of shape (n_samples,), optional
-        How often each row counts in the figures.
+        Weight of each row in the figures.
     names : sequence of str, optional
         Names of the features, if X has none.
 
     Returns
     -------
     report : Report
-        The page, which is a string.
+        The page, a subclass of str.
     """
     rows = Scored(model, X, y, sample_weight, names)
     found = [section(rows) for section in SECTIONS]
-    name = type(rows.machine).__name__
+    name = type(rows.estimator).__name__
     today = datetime.date.today().isoformat()
-    foot = f"Made by margrave {version('margrave')} on {today}. This file needs no network."
+    foot = f"Made by margrave {version('margrave')} on {today}. It loads nothing from the network."
     head = [verdict(rows), tiles(figures(rows))]
     return Report(page(name, subtitle(rows), head, found, foot))

@@ -1,4 +1,4 @@
-"""Axes of pictures: where numbers lie, and the round ones that are written beside them."""
+"""Axes of figures: scales and tick labels."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from margrave.report.page import number
 
 Floats = NDArray[np.float64]
 
-_HUGE = 1e100  # beyond it differences of numbers overflow before long
+_HUGE = 1e100  # larger numbers would overflow when subtracted or squared
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 @dataclass(frozen=True)
 class Axis:
-    """Numbers from `low` to `high` along a side of a picture."""
+    """A horizontal or vertical axis from `low` to `high`."""
 
     title: str
     low: float
@@ -31,7 +31,7 @@ class Axis:
     def over(
         cls, title: str, values: Any, log: bool = False, also: Sequence[float] = (), pad: float = 0
     ) -> Axis:
-        """An axis that holds all finite values (of a logarithm: positive ones), with some room."""
+        """An axis for all finite values (if `log`, positive ones), with some padding."""
         found = np.concatenate([np.ravel(np.asarray(values, dtype=np.float64)), also])
         found = np.clip(found[np.isfinite(found)], -_HUGE, _HUGE)
         if log:
@@ -47,7 +47,7 @@ class Axis:
         return cls(title, low - room, high + room)
 
     def at(self, values: Any) -> Floats:
-        """Place of each value between the ends, which are 0 and 1; what is beyond is at an end."""
+        """Position of each value on the axis, from 0 to 1; values outside are clipped."""
         found = np.asarray(values, dtype=np.float64)
         low, high = self.low, self.high
         if self.log:
@@ -56,7 +56,7 @@ class Axis:
         return np.clip((found - low) / (high - low), 0.0, 1.0)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Round numbers along the axis, and how they are written."""
+        """Round numbers along the axis, and their labels."""
         if self.log:
             low, high = round(math.log10(self.low)), round(math.log10(self.high))
             every = max(1, math.ceil((high - low) / 5))

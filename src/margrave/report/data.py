@@ -1,4 +1,4 @@
-"""The section on the rows that a report is about."""
+"""The section about the data."""
 
 from __future__ import annotations
 
@@ -24,32 +24,34 @@ from margrave.report.scored import Scored
 
 _MOST_FEATURES = 12
 _MOST_CLASSES = 20
-_MOST_LISTED = 15  # of more classes than that
+_MOST_LISTED = 15  # if there are more classes than that
 _ORIGIN = {
-    True: "They are the rows of the fit: figures for new rows are usually worse.",
-    False: "They are not the rows of the fit as a whole; rows that the model has seen flatter it.",
-    None: "Whether it was trained on them the model cannot tell; rows that it has seen flatter it.",
+    True: "They are the training rows: figures for new rows are usually worse.",
+    False: "They are not the training rows, though they may include some, which would make the"
+    " figures too optimistic.",
+    None: "It is unknown whether the model was trained on them; if so, the figures are too"
+    " optimistic.",
 }
 
 
 def data(rows: Scored) -> Section:
-    """What the rows are."""
+    """Rows, features, classes and weights."""
     n, d = rows.n_rows, rows.X.shape[1]
     found = rows.features
     facts = Table(["", "value"], ["value"])
     facts.add("rows", number(n))
     facts.add("kernel values per row" if rows.precomputed else "features", number(d))
     filled = float(np.sum(found.filled)) / (n * d)
-    facts.add("entries that are not zero", percent(filled))
+    facts.add("nonzero entries", percent(filled))
     if not rows.precomputed:
         constant = int(np.sum(found.low == found.high))
-        facts.add("features that never change", number(constant))
-        facts.add("features that are zero in every row", number(int(np.sum(found.filled == 0))))
+        facts.add("constant features", number(constant))
+        facts.add("features that are always zero", number(int(np.sum(found.filled == 0))))
     if rows.sample_weight is None:
         facts.add("weights", "every row counts once")
     else:
         low, high = number(rows.weight.min()), number(rows.weight.max())
-        facts.add("weights", f"from {low} to {high}, in all {number(rows.weight.sum())}")
+        facts.add("weights", f"from {low} to {high}, sum {number(rows.weight.sum())}")
         facts.add("rows of weight zero", number(int(np.sum(rows.weight == 0.0))))
     if rows.is_regressor:
         middle = [number(v) for v in rows.quantiles(rows.truth, [0.0, 0.5, 1.0])]
@@ -60,31 +62,31 @@ def data(rows: Scored) -> Section:
     body: list[Any] = [beside(*parts)]
     if not rows.precomputed:
         body += [tag("h3", "Features"), _feature_table(rows)]
-    return Section("Data", f"The rows that this page is about. {_ORIGIN[rows.of_the_fit]}", body)
+    return Section("Data", f"The rows used for this report. {_ORIGIN[rows.of_the_fit]}", body)
 
 
 def _feature_table(rows: Scored) -> list[Any]:
     found, names = rows.features, rows.feature_names
-    columns = ["feature", "least", "mean", "largest", "deviation", "not zero"]
+    columns = ["feature", "minimum", "mean", "maximum", "std. deviation", "nonzero"]
     table = Table(columns, columns[1:])
     for i in range(min(len(names), _MOST_FEATURES)):
         low, high, deviation = found.low[i], found.high[i], found.deviation[i]
-        mean = found.mean[i] if abs(found.mean[i]) > 1e-12 * deviation else 0.0  # but for rounding
+        mean = found.mean[i] if abs(found.mean[i]) > 1e-12 * deviation else 0.0  # rounding
         filled = percent(float(found.filled[i]) / found.count)
         table.add(
             short(names[i], 60), *(number(v, 3) for v in (low, mean, high, deviation)), filled
         )
     more = len(names) - _MOST_FEATURES
-    return [table.html(), note(f"And {plural(more, 'feature')} more.") if more > 0 else None]
+    return [table.html(), note(f"And {plural(more, 'more feature')}.") if more > 0 else None]
 
 
 def _class_table(rows: Scored) -> Markup:
-    """Classes, their shares and what the fit made of them."""
-    machine = rows.machine
+    """Class frequencies, with class weights and support vectors of the fit."""
+    estimator = rows.estimator
     counts = np.bincount(rows.truth, rows.weight, len(rows.classes))
     total = counts.sum()
-    vectors = getattr(machine, "n_support_", None)
-    factors = getattr(machine, "class_weight_", None)
+    vectors = getattr(estimator, "n_support_", None)
+    factors = getattr(estimator, "class_weight_", None)
     columns = ["class", "rows", "share", ""]
     if factors is not None and np.all(factors == 1.0):
         factors = None
@@ -106,5 +108,5 @@ def _class_table(rows: Scored) -> Markup:
             cells_.append(number(vectors[c]))
         table.add(*cells_, bar(counts[c] / total))
     more = len(counts) - len(order)
-    after = note(f"And {plural(more, 'class')} with no more rows than these.") if more else None
+    after = note(f"And {plural(more, 'smaller class')}.") if more else None
     return tag("div", table.html(), after)

@@ -1,4 +1,4 @@
-"""The head of the page: what the model is, how far it can be trusted, and its key figures."""
+"""The top of the page: description of the model, verdict on the fit, and key figures."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import numpy as np
 from margrave.report.page import Markup, number, percent, plural, short, tag
 from margrave.report.scored import Scored
 
-Figure = tuple[str, str, str]  # what it is, the figure, a word on it
+Figure = tuple[str, str, str]  # name, value, comment
 
 
 def subtitle(rows: Scored) -> str:
-    """The model and the data in a line."""
-    kernel = rows.machine._kernel
-    words = ["kernel of its own" if kernel.is_callable else f"{kernel.name} kernel"]
+    """One line about the model and the data."""
+    kernel = rows.estimator._kernel
+    words = ["custom kernel" if kernel.is_callable else f"{kernel.name} kernel"]
     if rows.is_classifier:
         words.append(plural(len(rows.classes), "class"))
     words.append(plural(rows.n_rows, "row"))
@@ -23,51 +23,51 @@ def subtitle(rows: Scored) -> str:
 
 def verdict(rows: Scored) -> Markup:
     """One sentence on how far the fit can be trusted."""
-    kind, text = _judged(rows)
+    kind, text = _verdict(rows)
     return tag("p", text, class_=f"verdict {kind}")
 
 
-def _judged(rows: Scored) -> tuple[str, str]:
-    machine, gap = rows.machine, max(0.0, rows.machine.gap_)
-    if hasattr(machine, "posterior_"):
-        if machine.converged_:
-            return "good", "The chains agree: the posterior can be relied on."
-        return "bad", "The chains do not agree yet: raise n_samples or burn_in."
-    if machine.certificate_ == "none" or np.isnan(machine.gap_):
-        return "fair", "There is no certificate: how well the problem was solved is unknown."
+def _verdict(rows: Scored) -> tuple[str, str]:
+    estimator, gap = rows.estimator, max(0.0, rows.estimator.gap_)
+    if hasattr(estimator, "posterior_"):
+        if estimator.converged_:
+            return "good", "The chains have mixed: the samples represent the posterior."
+        return "bad", "The chains have not mixed yet: raise n_samples or burn_in."
+    if estimator.certificate_ == "none" or np.isnan(estimator.gap_):
+        return "fair", "There is no certificate: the distance from the optimum is unknown."
     if np.isinf(gap):
-        return "bad", "Nothing can be certified: in double precision, or with this kernel."
-    if machine.certificate_ == "estimate":
-        return "bad", f"Stopped early: the gap is about {percent(gap)}, an estimate."
-    if machine.certificate_ != "full":
-        made = "parts" if machine.certificate_ == "blocks" else "landmarks"
-        own = f"A model of {made}: its own problem is solved to {percent(gap)}"
-        return "fair", f"{own}, which says nothing of the whole problem."
-    if machine.converged_:
-        return "good", f"Certified: the objective is within {percent(gap)} of its best value."
-    missed = f", more than the {percent(machine.tol)} asked for" if gap > machine.tol else ""
-    return "bad", f"Not converged: the objective may be {percent(gap)} from its best value{missed}."
+        return "bad", "Nothing can be certified, because of rounding errors or the kernel."
+    if estimator.certificate_ == "estimate":
+        return "bad", f"Stopped early: the gap is estimated to be {percent(gap)}."
+    if estimator.certificate_ != "full":
+        made = "parts" if estimator.certificate_ == "blocks" else "landmarks"
+        own = f"A model of {made}: the gap of its restricted problem is {percent(gap)}"
+        return "fair", f"{own}; the gap of the whole problem is not known."
+    if estimator.converged_:
+        return "good", f"Certified: the objective is within {percent(gap)} of the optimum."
+    missed = f", more than tol ({percent(estimator.tol)})" if gap > estimator.tol else ""
+    return "bad", f"Not converged: the objective may be {percent(gap)} from the optimum{missed}."
 
 
 def figures(rows: Scored) -> list[Figure]:
-    """What the predictions are worth, and what the machine is."""
-    machine = rows.machine
-    whose = "on the rows of the fit" if rows.of_the_fit else "on these rows"
+    """Quality of the predictions, gap, and size of the model."""
+    estimator = rows.estimator
+    whose = "on the training rows" if rows.of_the_fit else "on these rows"
     found = _errors(rows, whose) if rows.is_regressor else _hits(rows, whose)
-    if hasattr(machine, "posterior_"):
-        r_hat = number(machine.diagnostics_["max_r_hat"])
+    if hasattr(estimator, "posterior_"):
+        r_hat = number(estimator.diagnostics_["max_r_hat"])
         found.append(("largest R-hat", r_hat, "good: at most 1.05"))
-        found.append(("draws", number(machine.n_draws_), "of all chains"))
+        found.append(("samples", number(estimator.n_draws_), "of all chains"))
     else:
-        kind = f"certificate: {machine.certificate_}"
-        found.append(("duality gap", number(machine.gap_, 3), kind))
-        count, share = len(machine.support_), ""
-        if machine.certificate_ != "none":
-            share = f"{percent(count / machine._n_rows)} of the rows of the fit"
+        kind = f"certificate: {estimator.certificate_}"
+        found.append(("duality gap", number(estimator.gap_, 3), kind))
+        count, share = len(estimator.support_), ""
+        if estimator.certificate_ != "none":
+            share = f"{percent(count / estimator._n_rows)} of the training rows"
         found.append(("support vectors", number(count), share))
-    if machine.history_:
-        seconds = number(machine.history_[-1]["seconds"], 3)
-        found.append(("seconds to fit", seconds, short(f"solver: {machine.solver_}", 40)))
+    if estimator.history_:
+        seconds = number(estimator.history_[-1]["seconds"], 3)
+        found.append(("seconds to fit", seconds, short(f"solver: {estimator.solver_}", 40)))
     return found
 
 
@@ -95,5 +95,5 @@ def _hits(rows: Scored, whose: str) -> list[Figure]:
         there = np.bincount(rows.truth, rows.weight, k)
         hit = np.bincount(rows.truth, rows.weight * right, k)
         recall = float(np.mean(hit[there > 0.0] / there[there > 0.0]))
-        found.append(("balanced accuracy", percent(recall), "mean recall of the classes"))
+        found.append(("balanced accuracy", percent(recall), "mean recall over classes"))
     return found

@@ -1,4 +1,4 @@
-"""Sections on the machine: parameters, certificate, convergence, weights, vectors, parts."""
+"""Sections about the model: parameters, certificate, convergence, weights, vectors, parts."""
 
 from __future__ import annotations
 
@@ -27,41 +27,41 @@ from margrave.report.scored import Features, Scored, margins_of
 from margrave.report.svg import Line, bars, figure, lines, steps
 
 _MOST_VECTORS = 10
-_CANDIDATES = 200  # of equally influential vectors, among which the margin decides
+_CANDIDATES = 200  # among equal coefficients, candidates for the smallest margins
 _MOST_RUNS = 40
 _MOST_LISTED = 15
 
-# what each kind of certificate promises
+# what each kind of certificate guarantees
 _PROMISES = {
-    "full": "The gap is that of the whole training problem: no machine with these parameters has an"
-    " objective lower than the bound, and this one is as far above it as the gap says. It tells"
-    " how well the problem was solved, not how good the predictions are.",
-    "blocks": "The machine is made of parts that know nothing of each other, and the gap is that of"
-    " the parts' own problems. How far it is from the optimum on all rows is not in it: certify(X,"
-    " y) computes that.",
-    "features": "The machine is restricted to landmarks, and the gap is that of the restricted"
-    " problem. certify(X, y) computes the gap of the whole one.",
+    "full": "The gap is that of the whole training problem: no model with these parameters has an"
+    " objective below the lower bound, and the gap is the distance of this model from it. It"
+    " measures how well the problem was solved, not how good the predictions are.",
+    "blocks": "The model consists of parts that were fitted independently, and the gap is that of"
+    " these independent problems. It does not bound the distance from the optimum on all rows:"
+    " certify(X, y) computes that.",
+    "features": "The model is restricted to landmarks, and the gap is that of the restricted"
+    " problem. certify(X, y) computes the gap of the whole problem.",
     "estimate": "The fit ended before its certificate was computed, and the gap is an estimate from"
-    " the scores as they were kept on the way. certify(X, y) computes it.",
-    "none": "There is no certificate: nothing is known of how well the problem was solved.",
+    " the scores during the fit. certify(X, y) computes the certificate.",
+    "none": "There is no certificate: it is unknown how well the problem was solved.",
 }
 
 
 def parameters(rows: Scored) -> Section:
-    """What the machine was told."""
-    machine = rows.machine
-    given = machine.get_params(deep=True)
+    """Parameters that differ from their defaults, and the rest."""
+    estimator = rows.estimator
+    given = estimator.get_params(deep=True)
     table = Table(["parameter", "value", "default"])
     usual: list[Any] = []
     for name, value in given.items():
         owner, _, own = name.rpartition("__")
-        default = _defaults(given[owner] if owner else machine)[own].default
+        default = _defaults(given[owner] if owner else estimator)[own].default
         if repr(value) == repr(default):
             usual += [tag("code", short(f"{name}={_words(value)}")), " "]
         else:
             words = (name, _words(value), _words(default))
             table.add(*(tag("code", short(word)) for word in words), class_="changed")
-    count, kernel = len(table.rows), machine._kernel
+    count, kernel = len(table.rows), estimator._kernel
     lead = "All parameters are at their defaults."
     if count:
         lead = f"{plural(count, 'parameter')} differ{'s' if count == 1 else ''} from the default."
@@ -70,14 +70,14 @@ def parameters(rows: Scored) -> Section:
     numbers = ", ".join(f"{name} = {number(getattr(kernel, name))}" for name in read)
     lead += f" with {numbers}." if numbers else "."
     if rows.steps:
-        lead += f" Rows go through {', '.join(rows.steps)} first."
+        lead += f" Rows are first transformed by {', '.join(rows.steps)}."
     return Section(
         "Parameters", lead, [table.html() if count else None, note("At their defaults: ", usual)]
     )
 
 
 def _defaults(owner: Any) -> Any:
-    """Parameters of the constructor, which know their defaults."""
+    """Parameters of the constructor, with their defaults."""
     return inspect.signature(type(owner).__init__).parameters
 
 
@@ -86,45 +86,44 @@ def _words(value: Any) -> str:
 
 
 def certificate(rows: Scored) -> Section:
-    """How far the machine is from the best there is."""
-    machine = rows.machine
-    if hasattr(machine, "posterior_"):
+    """Objective, lower bound and gap."""
+    estimator = rows.estimator
+    if hasattr(estimator, "posterior_"):
         lead = (
-            "A posterior has no duality gap. What stands in its place are the diagnostics of its"
-            " chains, below."
+            "A posterior has no duality gap; its chains have diagnostics instead, which are below."
         )
         table = Table(["", "value"], ["value"])
-        table.add("objective J at the mean", number(machine.objective_, 6))
-        table.add("chains agree", "yes" if machine.converged_ else "no")
-        table.add("steps of the chains", number(machine.n_iter_))
+        table.add("objective J at the mean", number(estimator.objective_, 6))
+        table.add("chains have mixed", "yes" if estimator.converged_ else "no")
+        table.add("iterations of the chains", number(estimator.n_iter_))
         return Section("Certificate", lead, [table.html()])
-    gaps, objectives = machine.gaps_, machine.objectives_
+    gaps, objectives = estimator.gaps_, estimator.objectives_
     table = Table(["", "value"], ["value"])
-    table.add("objective (primal value)", number(machine.objective_, 6))
-    bound = float(np.sum(objectives - machine._absolute_gaps))
+    table.add("objective (primal value)", number(estimator.objective_, 6))
+    bound = float(np.sum(objectives - estimator._absolute_gaps))
     table.add("lower bound (dual value)", number(bound, 6))
-    table.add("relative duality gap", number(machine.gap_))
-    table.add("gap asked for (tol)", number(machine.tol))
-    table.add("kind of certificate", machine.certificate_)
-    table.add("converged", "yes" if machine.converged_ else "no")
-    table.add("solver", short(machine.solver_))
-    table.add("rounds", number(machine.n_iter_))
-    if machine.history_:
-        table.add("seconds", number(machine.history_[-1]["seconds"], 3))
+    table.add("relative duality gap", number(estimator.gap_))
+    table.add("requested gap (tol)", number(estimator.tol))
+    table.add("kind of certificate", estimator.certificate_)
+    table.add("converged", "yes" if estimator.converged_ else "no")
+    table.add("solver", short(estimator.solver_))
+    table.add("rounds", number(estimator.n_iter_))
+    if estimator.history_:
+        table.add("seconds", number(estimator.history_[-1]["seconds"], 3))
     body: list[Any] = [table.html()]
     if len(gaps) > 1:
         body = [beside(table.html(), _problems(rows, gaps, objectives))]
-    lead = _PROMISES.get(machine.certificate_, _PROMISES["none"])
-    if np.isinf(machine.gap_):
+    lead = _PROMISES.get(estimator.certificate_, _PROMISES["none"])
+    if np.isinf(estimator.gap_):
         lead = (
             "The kernel is not positive semidefinite on these rows, so that no optimum can be"
-            " certified: use the machine with care, or choose another kernel."
+            " certified: use the model with care, or choose another kernel."
         )
     return Section("Certificate", lead, body)
 
 
 def _problems(rows: Scored, gaps: Any, objectives: Any) -> list[Any]:
-    """The binary problems whose gaps are the largest."""
+    """The binary problems with the largest gaps."""
     names = [str(name) for name in rows.classes]
     if len(gaps) == len(names):
         named = [f"{name} against the rest" for name in names]
@@ -135,14 +134,14 @@ def _problems(rows: Scored, gaps: Any, objectives: Any) -> list[Any]:
     for p in order:
         name = named[p] if p < len(named) else f"problem {p + 1}"
         table.add(short(name, 60), number(objectives[p]), number(gaps[p]))
-    which = "The gap of the machine is the largest of its problems'."
+    which = "The gap of the model is the largest gap of its problems."
     if len(order) < len(gaps):
         which = f"The {len(order)} largest gaps of {len(gaps)} problems."
     return [tag("div", table.html(), note(which))]
 
 
 def runs_of(history: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Split a history by problem: by its place, and where the count of rounds starts again."""
+    """Split a history into runs of the solver, each of which counts its own rounds."""
     runs: list[list[dict[str, Any]]] = []
     current: dict[str, list[dict[str, Any]]] = {}
     for record in history:
@@ -156,10 +155,10 @@ def runs_of(history: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 
 
 def convergence(rows: Scored) -> Section | Absent:
-    """How objective and gap came down."""
-    title, history = "Convergence", rows.machine.history_
+    """Objective and gap over time."""
+    title, history = "Convergence", rows.estimator.history_
     if not history:
-        return Absent(title, "the model has no history; those of other programs have none.")
+        return Absent(title, "the model has no history (models of other programs have none).")
     divided = [record for record in history if "parts" in record]
     runs = [(run, 1) for run in runs_of([r for r in history if "parts" not in r])]
     shown = sorted(runs, key=lambda run: -len(run[0]))[:_MOST_RUNS]
@@ -175,7 +174,7 @@ def convergence(rows: Scored) -> Section | Absent:
             Line("", [r["seconds"] for r in run], [r[key] for r in run], colour, thin)
             for run, colour in shown
         ]
-        names = [("the whole problem", 1), ("models of parts, on their own problem", 2)]
+        names = [("the whole problem", 1), ("models of parts, independent problems", 2)]
         known = [pair for pair in names if divided and any(c == pair[1] for _, c in shown)]
         return figure(name.capitalize(), lines(name, made, seconds, y, marks), known)
 
@@ -185,75 +184,76 @@ def convergence(rows: Scored) -> Section | Absent:
     gaps = [r["gap"] for r in history if np.isfinite(r["gap"]) and r["gap"] > 0]
     lead = f"{plural(len(history), 'round')} in {number(history[-1]['seconds'], 3)} seconds."
     if gaps:
-        pictures.insert(0, picture("relative duality gap", "gap", True, [rows.machine.tol]))
-        lead += " The fit ends when the gap is below the dashed line, the tolerance."
+        pictures.insert(0, picture("relative duality gap", "gap", True, [rows.estimator.tol]))
+        lead += " The dashed line is the tolerance, below which the fit ends."
     if len(runs) > 1:
-        most = f", of which the longest {_MOST_RUNS} are drawn" if len(runs) > _MOST_RUNS else ""
+        most = f", of which the {_MOST_RUNS} longest are shown" if len(runs) > _MOST_RUNS else ""
         lead += f" There is a line for each of {len(runs):,} runs of the solver{most}."
     return Section(title, lead, [beside(*pictures)])
 
 
 def weights(rows: Scored) -> Section | Absent:
-    """What a linear machine makes of each feature."""
-    title, machine = "Weights of the features", rows.machine
-    if machine._kernel.name != "linear" or getattr(machine, "_local", None) is not None:
-        return Absent(title, "only a linear machine of one part has weights of its features.")
-    if hasattr(machine, "posterior_"):
-        return Absent(title, "they are with their spread in the section on the posterior.")
-    found = machine.coef_.toarray() if sparse.issparse(machine.coef_) else np.asarray(machine.coef_)
-    names = rows.machine_names
+    """The largest feature weights of a linear model."""
+    title, estimator = "Feature weights", rows.estimator
+    if estimator._kernel.name != "linear" or getattr(estimator, "_local", None) is not None:
+        return Absent(title, "only linear models that are not made of parts have feature weights.")
+    if hasattr(estimator, "posterior_"):
+        return Absent(title, "see the posterior, which has their standard deviations.")
+    found = (
+        estimator.coef_.toarray()
+        if sparse.issparse(estimator.coef_)
+        else np.asarray(estimator.coef_)
+    )
+    names = rows.estimator_names
     values = found[0] if len(found) == 1 else np.sqrt((found**2).sum(axis=0))
     order = np.argsort(-np.abs(values), kind="stable")[:_MOST_LISTED]
-    what = "weight" if len(found) == 1 else f"length over {len(found)} problems"
+    what = "weight" if len(found) == 1 else f"norm over {len(found)} problems"
     picture = bars(title, [names[i] for i in order], values[order], what)
     lead = f"The {len(order)} largest of {plural(len(values), 'weight')}."
     if rows.is_classifier and len(found) == 1:
-        lead += f" Positive ones speak for class {short(rows.classes[1], 40)}."
-    lead += " They can be compared with each other if the features have the same scale."
+        lead += f" Positive weights favour class {short(rows.classes[1], 40)}."
+    lead += " They are comparable only if the features have the same scale."
     return Section(title, lead, [figure("Largest weights", picture)])
 
 
 def support(rows: Scored) -> Section | Absent:
-    """The rows that the machine is made of."""
-    title, machine = "Most influential support vectors", rows.machine
-    if hasattr(machine, "posterior_"):
-        return Absent(title, "a machine with a posterior has weights, no dual coefficients.")
-    if not len(machine.support_):
-        return Absent(title, "the model is its weights alone and keeps no support vectors.")
+    """The support vectors with the largest coefficients."""
+    title, estimator = "Most influential support vectors", rows.estimator
+    if hasattr(estimator, "posterior_"):
+        return Absent(title, "a posterior is over weights; there are no dual coefficients.")
+    if not len(estimator.support_):
+        return Absent(title, "the model consists of feature weights and stores no support vectors.")
     try:
-        vectors = None if rows.precomputed else machine.support_vectors_
+        vectors = None if rows.precomputed else estimator.support_vectors_
     except AttributeError as reason:
         return Absent(title, f"{reason}.")
-    size = np.abs(machine._dual).max(axis=0)
+    size = np.abs(estimator._dual).max(axis=0)
     what = "margin" if rows.is_classifier else "prediction" if rows.is_regressor else "score"
     lead = plural(len(size), "support vector")
-    if machine.certificate_ != "none":
-        lead += f" of {plural(machine._n_rows, 'row')} of the fit"
-    lead += (
-        "; these have the largest coefficients. Look here for wrong labels and for rows that do not"
-        " belong."
-    )
+    if estimator.certificate_ != "none":
+        lead += f" among {plural(estimator._n_rows, 'training row')}"
+    lead += "; these have the largest coefficients. Wrong labels and outliers are often among them."
     equal = int(np.sum(size >= size.max() * (1 - 1e-9)))
     if equal > 1:
         lead += f" {equal:,} share the largest coefficient"
-        lead += "." if rows.is_regressor else f"; of these the lowest {what}s come first."
-    after = note(f"Values are those after {', '.join(rows.steps)}.") if rows.steps else None
+        lead += "." if rows.is_regressor else f"; those with the smallest {what}s come first."
+    after = note(f"Feature values are those after {', '.join(rows.steps)}.") if rows.steps else None
     return Section(title, lead, [_vectors(rows, vectors, size, what), after])
 
 
 def _vectors(rows: Scored, vectors: Any, size: Any, what: str) -> Markup:
     """A table of the vectors with the largest coefficients."""
-    machine, dual = rows.machine, rows.machine._dual
+    estimator, dual = rows.estimator, rows.estimator._dual
     labels, scores, usual = None, None, Features()
     if rows.is_classifier:
-        labels = np.repeat(np.arange(len(rows.classes)), machine.n_support_)
+        labels = np.repeat(np.arange(len(rows.classes)), estimator.n_support_)
     first = np.argsort(-size, kind="stable")[:_CANDIDATES]
     if vectors is not None:
         scores = _scores(rows, vectors[first], None if labels is None else labels[first])
         usual.add(vectors)
-    # of equals the one that lies worse
+    # among equal coefficients the smallest margin comes first
     worse = np.zeros(len(first)) if scores is None or rows.is_regressor else scores
-    columns = ["row", "coefficient", what, "farthest from the mean in"]
+    columns = ["row", "coefficient", what, "most unusual features"]
     if labels is not None:
         columns.insert(1, "class")
     table = Table(columns, ["row", "coefficient", what])
@@ -262,13 +262,13 @@ def _vectors(rows: Scored, vectors: Any, size: Any, what: str) -> Markup:
         label = [] if labels is None else [short(rows.classes[labels[v]], 30)]
         coefficient = float(dual[np.argmax(np.abs(dual[:, v])), v])
         told = "unknown" if scores is None else number(scores[place], 3)
-        leading = "" if vectors is None else _leading(rows.machine_names, usual, vectors[[v]])
-        table.add(number(machine.support_[v]), *label, number(coefficient), told, leading)
+        leading = "" if vectors is None else _leading(rows.estimator_names, usual, vectors[[v]])
+        table.add(number(estimator.support_[v]), *label, number(coefficient), told, leading)
     return table.html()
 
 
 def _scores(rows: Scored, vectors: Any, own: Any) -> Any:
-    """Margins of support vectors of these classes, or what is predicted for them."""
+    """Margins of support vectors of these classes, or their predictions."""
     if rows.is_regressor:
         return rows.ask("predict", vectors)
     scores = rows.ask("decision_function", vectors)
@@ -276,7 +276,7 @@ def _scores(rows: Scored, vectors: Any, own: Any) -> Any:
 
 
 def _leading(names: list[str], usual: Features, vector: Any) -> str:
-    """The features in which a vector is farthest from the mean of all vectors, with its values."""
+    """The features in which a vector differs most from the mean of all vectors, with its values."""
     values = np.asarray(vector.toarray() if sparse.issparse(vector) else vector).ravel()
     far = np.abs(values - usual.mean) / np.maximum(usual.deviation, 1e-300)
     order = np.argsort(-np.where(usual.deviation > 0.0, far, 0.0), kind="stable")[:3]
@@ -284,11 +284,11 @@ def _leading(names: list[str], usual: Features, vector: Any) -> str:
 
 
 def parts(rows: Scored) -> Section | Absent:
-    """How the rows were divided."""
-    title, machine, divided = "Parts", rows.machine, rows.divided
-    levels = [record for record in machine.history_ if "parts" in record]
+    """Levels and sizes of the parts."""
+    title, estimator, divided = "Parts", rows.estimator, rows.divided
+    levels = [record for record in estimator.history_ if "parts" in record]
     if divided is None and not levels:
-        return Absent(title, "all rows were solved together, nothing was divided.")
+        return Absent(title, "the solver did not divide the rows.")
     body: list[Any] = []
     columns = ["level", "parts", "rows of a part", "support vectors", "gap", "seconds"]
     table = Table(columns, columns[1:])
@@ -301,12 +301,12 @@ def parts(rows: Scored) -> Section | Absent:
         table.add(short(where or "parts"), number(record["parts"]), sizes, *known)
     if levels:
         body.append(table.html())
-    lead = "The rows were divided, each part was solved alone, and the solutions were put together."
+    lead = "The rows were divided into parts, which were solved separately and then combined."
     if divided is not None:
-        if divided is machine:
-            lead += " The model is made of the parts of the last level."
+        if divided is estimator:
+            lead += " The model consists of the parts of the last level."
         else:
-            lead += " The pictures show the last model of parts; the final one is of all rows."
+            lead += " The figures show the last model of parts; the final model is of all rows."
         body.append(beside(*_sizes(rows, divided)))
     return Section(title, lead, body)
 
@@ -321,7 +321,7 @@ def _sizes(rows: Scored, divided: Any) -> list[Markup]:
 
 
 def _sorted(title: str, sizes: Any, what: str) -> Markup:
-    """Sizes from the largest to the smallest; of very many some."""
+    """Sizes from the largest to the smallest; means of groups if there are very many."""
     sizes = np.sort(sizes)[::-1]
     edges = np.unique(np.linspace(0, len(sizes), min(len(sizes), 100) + 1).round().astype(int))
     heights = [float(sizes[a:b].mean()) for a, b in pairwise(edges)]

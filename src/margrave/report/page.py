@@ -1,7 +1,7 @@
-"""HTML out of Python values: one way in for text, and it escapes.
+"""HTML from Python values, with all text escaped.
 
-`tag` makes an element of other elements and of anything else, which becomes text. Only what `tag`
-has made is taken as it is, so that no name of a feature and no label can become markup.
+`tag` makes an element from other elements and from any other values, which become text. Only the
+results of `tag` are inserted unescaped, so that no feature name or label can become markup.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from pathlib import Path
 from typing import Any
 
 STYLE = Path(__file__).with_name("style.css")
-_LONGEST = 120  # characters of a value; names of features have no limit of their own
+_LONGEST = 120  # characters of a value
 
-# what the page may do: show its own styles, and nothing else
+# content security policy: inline styles, and nothing else
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _VOID = {"meta", "br"}
-# what HTML and SVG have no place for, even escaped
+# characters that are not allowed in HTML and SVG, even escaped
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
 class Markup(str):
-    """Text that is HTML already."""
+    """Text that is already HTML."""
 
     __slots__ = ()
 
 
 def tag(name: str, /, *children: Any, **attributes: Any) -> Markup:
-    """An element; children that are no Markup are escaped, None and lists are as one expects.
+    """An element; children that are not Markup are escaped, None is skipped, lists are joined.
 
-    ``class_`` is the attribute class, other underscores are hyphens; an attribute of None is not
-    there.
+    ``class_`` is the attribute class, other underscores become hyphens; attributes that are None
+    are left out.
 
     Examples
     --------
@@ -52,7 +52,7 @@ def tag(name: str, /, *children: Any, **attributes: Any) -> Markup:
 
 
 def joined(children: Any) -> Markup:
-    """Elements and texts one after the other."""
+    """Concatenate elements and texts."""
     if isinstance(children, Markup):
         return children
     if children is None:
@@ -63,18 +63,18 @@ def joined(children: Any) -> Markup:
 
 
 def escaped(value: Any) -> str:
-    """Any value as text that cannot end the place where it stands."""
+    """Any value as escaped text."""
     return html.escape(_CONTROL.sub("\ufffd", str(value)), quote=True)
 
 
 def short(value: Any, longest: int = _LONGEST) -> str:
-    """Text of a value, cut where it goes on for too long."""
+    """A value as text, truncated to `longest` characters."""
     text = " ".join(str(value).split())
     return text if len(text) <= longest else text[: longest - 1] + "\u2026"
 
 
 def number(value: float, digits: int = 4) -> str:
-    """A number as people read it.
+    """A number in readable form.
 
     >>> number(123456.7), number(0.25), number(3.2e-7), number(float("nan"))
     ('123,457', '0.25', '3.2e-07', 'unknown')
@@ -92,12 +92,12 @@ def number(value: float, digits: int = 4) -> str:
 
 
 def counted(weight: float) -> str:
-    """A number of rows, which weights may have made a fraction."""
+    """A number of rows, which need not be whole if rows have weights."""
     return f"{weight:,.0f}" if weight == round(weight) else number(weight, 3)
 
 
 def percent(share: float) -> str:
-    """A share of one, so that neither a few nor all but a few are rounded away.
+    """A fraction in percent, never rounded to 0 or 100 % unless it is exactly that.
 
     >>> percent(0.1234), percent(1.0), percent(0.99996)
     ('12.3 %', '100 %', '99.996 %')
@@ -114,7 +114,7 @@ def percent(share: float) -> str:
 
 
 def plural(count: int, word: str) -> str:
-    """A number of things.
+    """A number with a noun in the right form.
 
     >>> plural(1, "row"), plural(2000, "class")
     ('1 row', '2,000 classes')
@@ -125,7 +125,7 @@ def plural(count: int, word: str) -> str:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page: what one sees, in a sentence, and the elements that show it."""
+    """A section of the page: title, introduction, and elements."""
 
     title: str
     lead: str
@@ -133,7 +133,7 @@ class Section:
 
     @property
     def name(self) -> str:
-        """Name of the place, for links."""
+        """Anchor for links."""
         return re.sub("[^a-z]+", "-", self.title.lower()).strip("-")
 
     def html(self) -> Markup:
@@ -144,7 +144,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Absent:
-    """A part that this model does not have, and why."""
+    """A section that does not apply to this model, and why."""
 
     title: str
     reason: str
@@ -152,7 +152,7 @@ class Absent:
 
 @dataclass
 class Table:
-    """A table; columns whose names are in `numbers` are set flush right."""
+    """A table; columns whose names are in `numbers` are right-aligned."""
 
     columns: Sequence[Any]
     numbers: Sequence[Any] = ()
@@ -168,14 +168,14 @@ class Table:
         self.rows.append(tag("tr", *made, class_=class_))
 
     def html(self) -> Markup:
-        """The table, which may be moved sideways where the page is narrow."""
+        """The table, which scrolls sideways on narrow screens."""
         head = [tag("th", c, class_="n" if c in self.numbers else None) for c in self.columns]
         table = tag("table", tag("thead", tag("tr", *head)), tag("tbody", *self.rows))
         return tag("div", table, class_="table", tabindex="0")
 
 
 def tiles(facts: Iterable[tuple[str, str, str]]) -> Markup:
-    """Key figures: what it is, the figure, and a word on it."""
+    """Key figures: name, value, and a comment."""
     made = [
         tag("div", tag("dt", name), tag("dd", figure), tag("dd", word, class_="word"))
         for name, figure, word in facts
@@ -189,13 +189,13 @@ def note(*words: Any) -> Markup:
 
 
 def bar(share: float) -> Markup:
-    """A bar as long as a share of one, to stand in a table."""
+    """A bar whose length is a fraction, for table cells."""
     width = round(100.0 * min(1.0, max(0.0, share)), 1)
     return tag("span", tag("span", style=f"width:{width}%"), class_="bar")
 
 
 def beside(*parts: Any) -> Markup:
-    """Figures side by side where there is room."""
+    """Figures side by side if the screen is wide enough."""
     return tag("div", *parts, class_="beside")
 
 
@@ -207,7 +207,7 @@ def page(
     absent = [one for one in found if isinstance(one, Absent)]
     if absent:
         items = [tag("li", tag("b", one.title), ": ", one.reason) for one in absent]
-        lead = "Parts of a report that this model or this data has no use for."
+        lead = "Sections that do not apply to this model or this data."
         sections.append(Section("Left out", lead, [tag("ul", *items)]))
     links = [tag("li", tag("a", one.title, href=f"#{one.name}")) for one in sections]
     top = tag("header", tag("h1", title), tag("p", subtitle, class_="subtitle"), head)

@@ -1,4 +1,4 @@
-"""Sections on predictions: margins, confusion matrix, residuals, curves."""
+"""Sections about predictions: margins, confusion matrix, residuals, curves."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from margrave.report.scored import MOST_CURVES, Scored
 from margrave.report.svg import Line, cells, dots, figure, lines, steps
 
 _BINS = 48
-_MOST_CLASSES = 20  # of a confusion matrix that names each
-_GROUPS = 40  # of one that does not
+_MOST_CLASSES = 20  # up to which the confusion matrix has a row for each
+_GROUPS = 40  # rows of the confusion matrix if there are more classes
 _MOST_WORDS = 12  # classes whose counts fit into the cells
 _MOST_LISTED = 15
 
 
 def margins(rows: Scored) -> Section | Absent:
-    """How far rows are on the right side."""
+    """Distribution of the margins."""
     if rows.is_regressor:
-        return Absent("Margins", "a regression has residuals, and no sides that a row could be on.")
+        return Absent("Margins", "a regression model has residuals instead.")
     if not rows.is_classifier:
         return _one_class_scores(rows)
     k, found = len(rows.classes), rows.margins
@@ -43,9 +43,9 @@ def margins(rows: Scored) -> Section | Absent:
     if k == 2:
         groups = {str(rows.classes[c]): rows.truth == c for c in range(k)}
         marks, what = [0.0, 1.0], "y f(x), with y = +1 or \u22121"
-        more = " Beyond 1 (dashed) a support vector machine has nothing to complain of."
+        more = " Margins above 1 (dashed) have no hinge loss."
     lead = (
-        f"The margin of a row is {what}. Below zero (shaded) the row is on the wrong side:"
+        f"The margin of a row is {what}. Rows with a negative margin (shaded) are misclassified:"
         f" {percent(rows.share(found < 0))} of the rows.{more}"
     )
     picture = _distribution(rows, "Margin distribution", found, "margin", marks, groups, 1.1)
@@ -69,9 +69,9 @@ def _margin_table(rows: Scored) -> tuple[Markup, Markup | None]:
 def _one_class_scores(rows: Scored) -> Section:
     found = rows.scores[:, 0]
     lead = (
-        "Decision values: rows with a negative one (shaded) are told to be outliers, which is"
-        f" {percent(rows.share(found < 0))} of them. The machine was asked to leave about"
-        f" {percent(rows.machine.nu)} of its training rows outside."
+        "Rows with a negative decision value (shaded) are predicted to be outliers:"
+        f" {percent(rows.share(found < 0))} of the rows. With the given nu, about"
+        f" {percent(rows.estimator.nu)} of the training rows are outliers."
     )
     picture = _distribution(rows, "Distribution of scores", found, "decision value", [0.0])
     return Section("Scores", lead, [picture])
@@ -87,8 +87,8 @@ def _distribution(
     least_high: float = 0.0,
     shaded: bool = True,
 ) -> Markup:
-    """A histogram, of groups of rows in different colours; the tails are gathered at the ends."""
-    # a few far rows must not squeeze the rest into one bar
+    """A histogram with groups of rows in different colours; the outer bins include the tails."""
+    # a few extreme rows must not squeeze the rest into one bar
     low, high = rows.quantiles(values, [0.002, 0.998])
     low, high = min(low, 0.0), max(high, least_high)
     room = 0.02 * (high - low) or 0.5
@@ -105,10 +105,10 @@ def _distribution(
 
 
 def confusion(rows: Scored) -> Section | Absent:
-    """What was predicted for which class."""
+    """Labels against predictions."""
     title = "Confusion matrix"
     if rows.is_regressor:
-        return Absent(title, "a regression has no classes; its residuals are above.")
+        return Absent(title, "a regression model has no classes; see its residuals.")
     if rows.truth is None:
         return Absent(title, "there are no labels +1 and \u22121 to compare with.")
     k = len(rows.classes)
@@ -121,7 +121,7 @@ def confusion(rows: Scored) -> Section | Absent:
         " diagonal. The darker a cell, the larger its share of its row."
     )
     if not total - right:
-        lead += " No row is mistaken for another class."
+        lead += " No row is misclassified."
     names = [str(name) for name in rows.classes]
     if k <= _MOST_CLASSES:
         shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1e-300)
@@ -131,18 +131,18 @@ def confusion(rows: Scored) -> Section | Absent:
         shown = figure(what, picture)
     else:
         shown = _grouped(counts, k)
-        lead += f" There are {k} classes: neighbours in the order of their labels share a cell."
+        lead += f" There are {k} classes: several consecutive labels share a cell."
     table, more = _per_class(rows, counts)
     return Section(title, lead, [beside(shown, table), more, _pairs(counts, names)])
 
 
 def _grouped(counts: Any, k: int) -> Markup:
-    """The matrix of many classes, neighbours together."""
+    """The confusion matrix of many classes, in groups of consecutive labels."""
     ends = np.unique(np.linspace(0, k, min(k, _GROUPS) + 1).round().astype(int))[:-1]
     grouped = np.add.reduceat(np.add.reduceat(counts, ends, axis=0), ends, axis=1)
     shares = grouped / np.maximum(grouped.sum(axis=1, keepdims=True), 1e-300)
     places = [f"{first + 1}" for first in ends]
-    title, axes = "Labels against predictions, in groups", ("number of the label", "predicted as")
+    title, axes = "Labels against predictions, in groups", ("label number", "predicted")
     return figure(title, cells(title, np.sqrt(shares), places, places, *axes))
 
 
@@ -152,14 +152,14 @@ def _per_class(rows: Scored, counts: Any) -> tuple[Markup, Markup | None]:
     listed, more = _worst(rows, rows.truth != rows.predicted)
     table = Table(["class", "rows", "recall", "precision"], ["rows", "recall", "precision"])
     for c in listed:
-        precision = percent(found[c] / told[c]) if told[c] else "never told"
+        precision = percent(found[c] / told[c]) if told[c] else "never predicted"
         recall = percent(found[c] / actual[c])
         table.add(short(rows.classes[c], 40), counted(actual[c]), recall, precision)
     return table.html(), more
 
 
 def _worst(rows: Scored, wrong: Any) -> tuple[list[int], Markup | None]:
-    """Classes to list: all that have rows, or of many those with the largest share of mistakes."""
+    """Classes to list: all that have rows, or if there are many, those with most errors."""
     weights = np.bincount(rows.truth, rows.weight, len(rows.classes))
     present = np.flatnonzero(weights)
     if len(present) <= _MOST_CLASSES:
@@ -167,18 +167,18 @@ def _worst(rows: Scored, wrong: Any) -> tuple[list[int], Markup | None]:
     missed = np.bincount(rows.truth, rows.weight * wrong, len(rows.classes))[present]
     worst = present[np.argsort(-missed / weights[present], kind="stable")[:_MOST_LISTED]]
     return worst.tolist(), note(
-        f"The {_MOST_LISTED} classes with the largest share of mistakes, of {len(present)}."
+        f"The {_MOST_LISTED} of {len(present)} classes with the highest error rates."
     )
 
 
 def _pairs(counts: Any, names: list[str]) -> list[Markup] | None:
-    """The most frequent mistakes, where there are too many classes to see them."""
+    """The most frequent errors, if there are too many classes to read the matrix."""
     if len(counts) <= _MOST_WORDS:
         return None
     mistakes = counts - np.diag(np.diag(counts))
     order = np.argsort(-mistakes, axis=None, kind="stable")[:_MOST_LISTED]
     table = Table(
-        ["label", "taken for", "rows", "share of the label"], ["rows", "share of the label"]
+        ["label", "predicted", "rows", "share of the label"], ["rows", "share of the label"]
     )
     for i, j in zip(*np.unravel_index(order, mistakes.shape), strict=True):
         if mistakes[i, j] > 0.0:
@@ -186,21 +186,21 @@ def _pairs(counts: Any, names: list[str]) -> list[Markup] | None:
             table.add(
                 short(names[i], 40), short(names[j], 40), counted(mistakes[i, j]), percent(share)
             )
-    return [note("The most frequent mistakes:"), table.html()] if table.rows else None
+    return [note("The most frequent errors:"), table.html()] if table.rows else None
 
 
 def residuals(rows: Scored) -> Section | Absent:
-    """How far predictions are from targets."""
+    """Differences between targets and predictions."""
     if not rows.is_regressor:
-        return Absent("Residuals", "the machine predicts labels, no numbers.")
+        return Absent("Residuals", "only regression models have residuals.")
     found = rows.truth - rows.predicted
     middle = rows.quantiles(np.abs(found), [0.5, 0.9])
     lead = (
-        "On the diagonal a prediction is exact. Half of the residuals are at most"
-        f" {number(middle[0], 3)}, nine tenths at most {number(middle[1], 3)}."
+        "Exact predictions lie on the diagonal. Half of the absolute residuals are at most"
+        f" {number(middle[0], 3)}, 90 % at most {number(middle[1], 3)}."
     )
-    marks, tube = [0.0], getattr(rows.machine, "epsilon", None)
-    epsilon = getattr(rows.machine, "epsilon_", tube)  # found by the fit, or given
+    marks, tube = [0.0], getattr(rows.estimator, "epsilon", None)
+    epsilon = getattr(rows.estimator, "epsilon_", tube)  # found by the fit, or given
     if epsilon is not None:
         marks, within = [-float(epsilon), float(epsilon)], rows.share(np.abs(found) <= epsilon)
         lead += f" {percent(within)} are within epsilon = {number(epsilon)} (dashed)."
@@ -217,16 +217,16 @@ def curves(rows: Scored) -> Section | Absent:
     """ROC and precision-recall."""
     title = "ROC and precision-recall"
     if rows.is_regressor:
-        return Absent(title, "they are for classes, and a regression has none.")
+        return Absent(title, "a regression model has no classes.")
     if rows.truth is None:
         return Absent(title, "there are no labels +1 and \u22121 to compare with.")
     k = len(rows.classes)
     if k > MOST_CURVES:
-        return Absent(title, f"{k} classes would be as many curves; see the confusion matrix.")
+        return Absent(title, f"{k} classes would need as many curves; see the confusion matrix.")
     present = [c for c in range(k) if rows.weight @ (rows.truth == c) > 0.0]
     if len(present) < 2:
         only = short(rows.classes[present[0]], 40)
-        return Absent(title, f"all rows are of one class, {only}, and a curve needs two.")
+        return Absent(title, f"all rows are of one class, {only}; a curve needs two.")
     wanted = [1] if k == 2 else present
     used = rows.weight > 0.0
     weight = {"sample_weight": rows.weight[used]}
@@ -241,13 +241,13 @@ def curves(rows: Scored) -> Section | Absent:
         recall.append(Line(f"{name}: average {average:.4f}", found, precision, colour))
     whom = f"class {short(rows.classes[1], 40)}" if k == 2 else "each class against the others"
     lead = (
-        f"What every threshold of the score would do, for {whom}. Curves that keep to the upper"
-        " edge tell the classes apart; the dashed diagonal is chance."
+        f"Every point is a threshold of the score, for {whom}. The closer a curve is to the upper"
+        " edge, the better the classes are separated; the dashed diagonal is random guessing."
     )
     pictures = [
         figure(name, _unit_square(name, series, x, y, chance), _legend(series))
         for name, series, x, y, chance in (
-            ("ROC", roc, "false positives", "true positives", True),
+            ("ROC", roc, "false positive rate", "true positive rate", True),
             ("Precision and recall", recall, "recall", "precision", False),
         )
     ]

@@ -1,7 +1,7 @@
-"""One pass over the rows: what a model says of each, kept in as few numbers as the page needs.
+"""One pass over the rows, which collects all numbers that the sections need.
 
-Rows are scored in blocks, so that the memory is that of a few numbers per row: label, prediction,
-margin, and with few classes the scores. Weights count as repeated rows in every figure.
+Rows are scored in blocks, so that only a few numbers per row are in memory: label, prediction,
+margin, and with few classes the scores. A row of weight two counts as two rows in every figure.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from margrave.rows import RowBlocks
 
 Floats = NDArray[np.float64]
 
-MOST_CURVES = 8  # classes up to which each has a curve of its own
-_FEATURES = 1 << 22  # numbers of a block of rows
-_DECISIONS = 1 << 24  # numbers of its decisions: with pairs of classes there are many
+MOST_CURVES = 8  # classes up to which each has its own curve
+_FEATURES = 1 << 22  # feature values in a block of rows
+_DECISIONS = 1 << 24  # decision values in a block of rows: one-vs-one has many
 
 
 @dataclass
 class Features:
-    """Least, mean, largest and spread of each feature, of rows that come in blocks."""
+    """Minimum, mean, maximum and standard deviation of each feature, updated block by block."""
 
     count: int = 0
     mean: Any = 0.0
@@ -44,8 +44,8 @@ class Features:
     filled: Any = 0  # rows in which a feature is not zero
 
     def add(self, rows: Any) -> None:
-        """Count rows in, some at a time."""
-        for at in _stretches(rows, 1):
+        """Include more rows."""
+        for at in _row_ranges(rows, 1):
             with np.errstate(over="ignore", invalid="ignore"):
                 self._add(rows[at])
 
@@ -74,14 +74,14 @@ class Features:
 
 @dataclass
 class Scored:
-    """A model, rows with their labels, and what the model says of them.
+    """A model, rows with their labels, and the predictions of the model.
 
     Parameters
     ----------
-    model : kernel machine, or pipeline that ends with one
+    model : estimator of this package, or pipeline that ends with one
     X, y, sample_weight
-        Rows, labels or targets (None only for a machine without labels), and how often rows count.
-    names : names of the features, if X has none of its own
+        Rows, labels or targets (None only for a one-class SVM), and weights of the rows.
+    names : names of the features, if X has none
     """
 
     model: Any
@@ -89,10 +89,10 @@ class Scored:
     y: Any = None
     sample_weight: Any = None
     names: Any = None
-    predicted: Any = field(init=False)  # numbers of classes, or values
+    predicted: Any = field(init=False)  # class indices, or values
     margins: Any = field(init=False, default=None)
-    scores: Any = field(init=False, default=None)  # one column per class, or of the second of two
-    chances: Any = field(init=False, default=None)  # of the second class, or of the best one
+    scores: Any = field(init=False, default=None)  # one column per class, or for two classes one
+    chances: Any = field(init=False, default=None)  # probability of the second, or best, class
     log_loss: float = field(init=False, default=0.0)
     means: Any = field(init=False, default=None)  # of a posterior
     deviations: Any = field(init=False, default=None)
@@ -100,62 +100,62 @@ class Scored:
     features: Features = field(init=False, default_factory=Features)
 
     def __post_init__(self) -> None:
-        check_is_fitted(self.machine)
-        if not hasattr(self.machine, "_kernel"):
-            found = type(self.machine).__name__
-            raise ValueError(f"a report needs a kernel machine of margrave, got a {found}")
+        check_is_fitted(self.estimator)
+        if not hasattr(self.estimator, "_kernel"):
+            found = type(self.estimator).__name__
+            raise ValueError(f"a report needs an estimator of margrave, got {found}")
         self._check()
         self._score()
 
     # --- input -----------------------------------------------------------------------------
 
     @property
-    def machine(self) -> Any:
-        """The machine at the end of a pipeline, or the model itself."""
+    def estimator(self) -> Any:
+        """The estimator at the end of a pipeline, or the model itself."""
         return self.model.steps[-1][1] if isinstance(self.model, Pipeline) else self.model
 
     @property
     def steps(self) -> list[str]:
-        """What stands in front of the machine."""
+        """Names of the pipeline's steps before the estimator."""
         if not isinstance(self.model, Pipeline):
             return []
         return [type(step).__name__ for _, step in self.model.steps[:-1]]
 
     @cached_property
     def is_classifier(self) -> bool:
-        """Whether the machine tells classes apart."""
-        return bool(is_classifier(self.machine))
+        """Whether the estimator is a classifier."""
+        return bool(is_classifier(self.estimator))
 
     @cached_property
     def is_regressor(self) -> bool:
-        """Whether the machine predicts numbers."""
-        return bool(is_regressor(self.machine))
+        """Whether the estimator is a regressor."""
+        return bool(is_regressor(self.estimator))
 
     @cached_property
     def classes(self) -> Any:
-        """Labels in order; of a one-class machine outliers and inliers."""
-        return self.machine.classes_ if self.is_classifier else np.array([-1, 1])
+        """Sorted labels; for a one-class SVM, -1 (outliers) and 1 (inliers)."""
+        return self.estimator.classes_ if self.is_classifier else np.array([-1, 1])
 
     @property
     def precomputed(self) -> bool:
-        """Whether X holds kernel values and no features."""
-        return bool(self.machine._kernel.is_precomputed)
+        """Whether X contains kernel values instead of features."""
+        return bool(self.estimator._kernel.is_precomputed)
 
     def _check(self) -> None:
         if not isinstance(self.X, RowBlocks):
             if is_collection(self.X):
-                raise ValueError("a report needs rows in one array, got a Dask collection")
+                raise ValueError("a report needs all rows in one array, got a Dask collection")
             if not hasattr(self.X, "shape"):
                 self.X = np.asarray(self.X)
             if sparse.issparse(self.X):
                 self.X = self.X.tocsr()
             if len(self.X.shape) != 2:
-                raise ValueError(f"X has {len(self.X.shape)} dimensions, needs 2")
+                raise ValueError(f"X has {len(self.X.shape)} dimensions instead of 2")
         self.n_rows = n = int(self.X.shape[0])
         if n == 0:
             raise ValueError("X has no rows, a report needs at least one")
         if self.y is None and (self.is_classifier or self.is_regressor):
-            raise ValueError(f"a report on {type(self.machine).__name__} needs y")
+            raise ValueError(f"a report on {type(self.estimator).__name__} needs y")
         anything = np.empty((n, 1))
         self.weight = _check_sample_weight(
             self.sample_weight, anything, dtype=np.float64, ensure_non_negative=True
@@ -167,7 +167,7 @@ class Scored:
             self.truth = self._truth()
 
     def _truth(self) -> Any:
-        """Numbers of the classes, or targets; None for labels that a one-class machine ignores."""
+        """Class indices, or targets; None for labels that a one-class SVM ignores."""
         if self.is_regressor:
             targets = self.y.astype(np.float64)
             if not np.isfinite(targets).all():
@@ -175,24 +175,24 @@ class Scored:
             return targets
         try:
             unknown = np.setdiff1d(self.y, self.classes)
-        except TypeError:  # numbers and words have no order
+        except TypeError:  # numbers and strings cannot be sorted together
             unknown = self.y[:3]
         if unknown.size == 0:
             return np.searchsorted(self.classes, self.y).astype(np.int64)
         if not self.is_classifier:
             return None
         shown = ", ".join(repr(label) for label in unknown[:5].tolist())
-        raise ValueError(f"y has labels that the model does not know: {shown}")
+        raise ValueError(f"y contains labels that were not in training: {shown}")
 
     def blocks(self) -> Iterator[tuple[slice, Any]]:
-        """Rows as they were given, some at a time, and their numbers."""
+        """The rows in blocks, each with its range of row numbers."""
         if isinstance(self.X, RowBlocks):
             first = 0
             for block in self.X:
                 yield slice(first, first + block.shape[0]), block
                 first += block.shape[0]
             return
-        for at in _stretches(self.X, len(self.machine.intercept_)):
+        for at in _row_ranges(self.X, len(self.estimator.intercept_)):
             yield at, _safe_indexing(self.X, np.arange(at.start, at.stop))
 
     # --- the pass --------------------------------------------------------------------------
@@ -202,14 +202,14 @@ class Scored:
         self.predicted = np.empty(n, dtype=np.float64 if self.is_regressor else np.int64)
         for at, block in self.blocks():
             rows = self._rows(block)
-            predicted = self.ask("predict", rows)  # and with it raise for rows that do not fit
+            predicted = self.ask("predict", rows)  # also raises for invalid rows
             self.features.add(_numbers(block))
             if self.is_regressor:
                 self.predicted[at] = predicted
             else:
                 self.predicted[at] = np.searchsorted(self.classes, predicted)
                 self._score_classes(at, rows, n, k)
-            if hasattr(self.machine, "posterior_"):
+            if hasattr(self.estimator, "posterior_"):
                 self._spread(at, rows, n)
             self._place(at, rows, n)
         for values in (self.margins, self.scores):
@@ -217,7 +217,7 @@ class Scored:
                 _make_finite(values)
 
     def _rows(self, block: Any) -> Any:
-        """Rows as the machine gets them, behind what stands in front of it."""
+        """Rows after the pipeline's steps before the estimator."""
         if not isinstance(self.model, Pipeline):
             return block
         with warnings.catch_warnings():
@@ -225,7 +225,7 @@ class Scored:
             return self.model[:-1].transform(block)
 
     def ask(self, method: str, rows: Any, **more: Any) -> Any:
-        """Call a method of the machine, which may know names of features that the rows lack."""
+        """Call a method of the estimator, without warnings about missing feature names."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="X does not have valid feature names")
             found = getattr(self._per_class, method)(rows, **more)
@@ -233,21 +233,21 @@ class Scored:
 
     @cached_property
     def _per_class(self) -> Any:
-        """The machine, with one score per class where it would give one per pair."""
-        if getattr(self.machine, "decision_function_shape", "ovr") == "ovr":
-            return self.machine
-        machine = copy.copy(self.machine)
-        machine.decision_function_shape = "ovr"
-        return machine
+        """The estimator, with decision functions of shape "ovr"."""
+        if getattr(self.estimator, "decision_function_shape", "ovr") == "ovr":
+            return self.estimator
+        estimator = copy.copy(self.estimator)
+        estimator.decision_function_shape = "ovr"
+        return estimator
 
     def _score_classes(self, at: slice, rows: Any, n: int, k: int) -> None:
-        """Keep margins, and scores of few classes."""
+        """Store margins and, if there are few classes, scores."""
         scores = self.ask("decision_function", rows)
         if scores.ndim == 1:
             self._keep("scores", at, scores[:, None], (n, 1))
         elif k <= MOST_CURVES:
             self._keep("scores", at, scores, (n, k))
-        if hasattr(self.machine, "predict_proba"):
+        if hasattr(self.estimator, "predict_proba"):
             self._chance(at, rows, n)
         if self.truth is None:
             return
@@ -261,7 +261,7 @@ class Scored:
         self.log_loss -= float(self.weight[at] @ np.log(np.maximum(given, 1e-15)))
 
     def _spread(self, at: slice, rows: Any, n: int) -> None:
-        """Keep mean and deviation of the score of the predicted class."""
+        """Store mean and standard deviation of the score of the predicted class."""
         method = "predict" if self.is_regressor else "decision_function"
         mean, deviation = self.ask(method, rows, return_std=True)
         if mean.ndim == 2:
@@ -271,7 +271,7 @@ class Scored:
         self._keep("deviations", at, deviation, (n,))
 
     def _place(self, at: slice, rows: Any, n: int) -> None:
-        """Keep the part that each row belongs to, of a model of parts."""
+        """Store the part that each row belongs to, for a model of parts."""
         divided = self.divided
         assign = None if divided is None else getattr(divided._local, "assign", None)
         if assign is None:
@@ -283,10 +283,10 @@ class Scored:
 
     @property
     def divided(self) -> Any:
-        """The model of parts: the machine itself, or the one on the way to it; or None."""
-        for machine in (self.machine, getattr(self.machine, "early_", None)):
-            if machine is not None and getattr(machine, "_local", None) is not None:
-                return machine
+        """The model of parts: the estimator itself, or its early model, or None."""
+        for estimator in (self.estimator, getattr(self.estimator, "early_", None)):
+            if estimator is not None and getattr(estimator, "_local", None) is not None:
+                return estimator
         return None
 
     def _keep(self, name: str, at: slice, values: Any, shape: tuple[int, ...]) -> None:
@@ -294,7 +294,7 @@ class Scored:
             setattr(self, name, np.empty(shape))
         getattr(self, name)[at] = values
 
-    # --- what is known of the rows ---------------------------------------------------------
+    # --- properties of the rows ------------------------------------------------------------
 
     @cached_property
     def feature_names(self) -> list[str]:
@@ -310,40 +310,40 @@ class Scored:
         return [f"feature {i}" for i in range(d)]
 
     @cached_property
-    def machine_names(self) -> list[str]:
-        """Names of what the machine sees, which is something else behind other steps."""
-        d = self.machine.n_features_in_
+    def estimator_names(self) -> list[str]:
+        """Names of the estimator's features, which may differ from those of X in a pipeline."""
+        d = self.estimator.n_features_in_
         if len(self.feature_names) == d:
             return self.feature_names
         return [f"column {i}" for i in range(d)]
 
     @cached_property
     def of_the_fit(self) -> bool | None:
-        """Whether the rows seem to be those that the machine was trained on; None if unknown."""
-        machine = self.machine
-        if machine.certificate_ == "none" and not hasattr(machine, "posterior_"):
-            return None  # of another program, which tells nothing of its rows
-        if machine._n_rows != self.n_rows:
+        """Whether the rows seem to be the training rows; None if unknown."""
+        estimator = self.estimator
+        if estimator.certificate_ == "none" and not hasattr(estimator, "posterior_"):
+            return None  # a model loaded from another program
+        if estimator._n_rows != self.n_rows:
             return False
-        some = getattr(machine, "support_", np.empty(0))[:50]
+        some = getattr(estimator, "support_", np.empty(0))[:50]
         try:
-            known = machine.support_vectors_[:50]
+            known = estimator.support_vectors_[:50]
         except AttributeError:
             return None
         if isinstance(self.X, RowBlocks) or not len(some):
             return None
         rows = _numbers(self._rows(_safe_indexing(self.X, some)))
-        if self.precomputed:  # values of the fit are the same from either side
+        if self.precomputed:  # the kernel matrix of the fit is symmetric
             rows = rows[:, some]
             known = rows.T
         return bool(abs(rows - known).max() <= 1e-6 * max(1e-300, abs(known).max()))
 
     def share(self, which: Any) -> float:
-        """Share of the weight of rows that are among the given ones."""
+        """Fraction of the rows, by weight."""
         return float(self.weight @ which) / float(self.weight.sum())
 
     def quantiles(self, values: Any, shares: Any, among: Any = slice(None)) -> list[float]:
-        """Values below which these shares of the weight lie."""
+        """Weighted quantiles."""
         found, weight = np.asarray(values)[among], self.weight[among]
         order = np.argsort(found)
         below = np.cumsum(weight[order])
@@ -352,7 +352,7 @@ class Scored:
 
 
 def margins_of(scores: Any, own: Any) -> Floats:
-    """Margin of each row: y f(x), or with several classes own score minus best other score."""
+    """Margin of each row: y f(x), or for several classes own score minus best other score."""
     if scores.ndim == 1:
         signed: Floats = np.where(own == 1, scores, -scores)
         return signed
@@ -366,12 +366,12 @@ def margins_of(scores: Any, own: Any) -> Floats:
 
 
 def _numbers(rows: Any) -> Any:
-    """Rows of any kind of table as numbers."""
+    """Rows of any kind of table as a numeric matrix."""
     return rows if sparse.issparse(rows) else np.asarray(rows, dtype=np.float64)
 
 
-def _stretches(X: Any, decisions: int) -> Iterator[slice]:
-    """Rows some at a time, so that neither they nor their decisions take much memory."""
+def _row_ranges(X: Any, decisions: int) -> Iterator[slice]:
+    """Ranges of rows so small that neither rows nor decision values take much memory."""
     n = X.shape[0]
     numbers = X.nnz if sparse.issparse(X) else n * X.shape[1]
     step = max(1, min(_FEATURES * n // max(1, numbers), _DECISIONS // decisions))
@@ -380,7 +380,7 @@ def _stretches(X: Any, decisions: int) -> Iterator[slice]:
 
 
 def _make_finite(values: Floats) -> None:
-    """A class that a part has never seen has no score: that is below (or above) all others."""
+    """Replace missing scores, of classes that a part has no rows of, by one below all others."""
     known = values[np.isfinite(values)]
     low, high = (known.min(), known.max()) if known.size else (0.0, 0.0)
     np.nan_to_num(values, copy=False, nan=low - 1.0, neginf=low - 1.0, posinf=high + 1.0)

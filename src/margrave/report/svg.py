@@ -1,8 +1,8 @@
-"""Pictures as SVG: lines, steps, dots, cells and bars.
+"""Figures as SVG: lines, steps, dots, cells and bars.
 
-All are drawn in units of about one pixel of a phone (`WIDTH` of them side by side) and coloured by
-the classes of the page's style sheet, so that they follow it into the dark and into print. What
-is drawn has a bounded size, whatever the data: long lines are thinned, many dots become cells.
+The unit is about one pixel of a phone (`WIDTH` is the width of a figure). Colours come from the
+classes of the page's style sheet, which also covers dark mode and print. The size of a figure is
+bounded, whatever the data: long lines are thinned out, many dots become a grid of cells.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ COLOURS = 8
 _RIGHT, _TOP, _BOTTOM = 14, 10, 42
 _MOST_POINTS = 160  # of a line
 _MOST_DOTS = 600
-_CELLS = 36  # a side of the grid that takes the place of dots
-_LETTER = 7.0  # width of one, about
+_CELLS = 36  # per side of the grid that replaces many dots
+_LETTER = 7.0  # approximate width of a character
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a picture, or steps over edges: its name, its numbers, its colour."""
+    """A line, or the steps of a histogram (`x` are then the edges)."""
 
     name: str
     x: Any
@@ -41,7 +41,7 @@ class Line:
 def figure(
     title: str, picture: Markup, names: Sequence[tuple[str, int]] = (), wide: bool = False
 ) -> Markup:
-    """A picture with its title and the names of its colours."""
+    """A figure with its title and legend."""
     shown = [tag("span", tag("i", class_=f"t{colour}"), short(name, 60)) for name, colour in names]
     legend = tag("span", *shown, class_="legend") if shown else None
     caption = tag("figcaption", tag("b", title), legend)
@@ -56,7 +56,7 @@ def lines(
     marks: Sequence[float] = (),
     diagonal: bool = False,
 ) -> Markup:
-    """Draw lines; `marks` are heights that matter. Few points get dots."""
+    """Draw lines, with dots if they have few points; `marks` are dashed horizontal lines."""
     plot = _Plot(x, y)
     drawn = [plot.rule(mark, across=True) for mark in marks]
     if diagonal:
@@ -81,7 +81,7 @@ def steps(
     marks: Sequence[float] = (),
     wrong_below: float | None = None,
 ) -> Markup:
-    """Draw heights (`y`) between edges (`x`); `marks` are places on the horizontal axis."""
+    """Draw histograms of heights `y` between edges `x`; `marks` are dashed vertical lines."""
     y = Axis.over(y_title, [line.y for line in series], also=[0.0])
     plot = _Plot(x, y)
     drawn: list[Any] = []
@@ -110,7 +110,7 @@ def dots(
     diagonal: bool = False,
     marks: Sequence[float] = (),
 ) -> Markup:
-    """Draw points; of many, the cells of a grid are darker where more of them are."""
+    """Draw points, or if there are many a grid whose cells are shaded by their number."""
     plot = _Plot(x, y)
     xs, ys = np.asarray(x_values, dtype=np.float64), np.asarray(y_values, dtype=np.float64)
     seen = np.isfinite(xs) & np.isfinite(ys)
@@ -134,9 +134,9 @@ def cells(
     texts: Any = None,
     best: tuple[int, int] | None = None,
 ) -> Markup:
-    """Draw a matrix of shades between 0 and 1; NaN is a cell that holds nothing.
+    """Draw a matrix of shades between 0 and 1; NaN is an empty cell.
 
-    Names of rows and columns are thinned where they would overlap.
+    Names of rows and columns are left out where they would overlap.
     """
     shades = np.asarray(shades, dtype=np.float64)
     n, m = shades.shape
@@ -191,7 +191,7 @@ def cells(
 
 
 def bars(title: str, names: Sequence[Any], values: Any, x_title: str, spread: Any = None) -> Markup:
-    """Draw a horizontal bar for each value, or with a spread a dot between whiskers."""
+    """Draw a horizontal bar for each value, or with `spread` a dot with error bars."""
     values = np.asarray(values, dtype=np.float64)
     around = np.zeros(len(values)) if spread is None else np.asarray(spread, dtype=np.float64)
     x = Axis.over(x_title, [values - around, values + around], also=[0.0])
@@ -291,7 +291,7 @@ class _Plot:
 
 
 def _framed(title: str, plot: _Plot, drawn: Sequence[Any]) -> Markup:
-    """A plot with its grid, its axes and their names."""
+    """A plot with grid, axes and labels."""
     x, y = plot.axes
     right, floor = plot.left + plot.wide, _TOP + plot.tall
     frame: list[Any] = []
@@ -327,12 +327,12 @@ def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Markup:
 
 
 def _at(value: float) -> str:
-    """A coordinate; one that is no number would be a picture that browsers do not show."""
+    """A coordinate, which must be finite, or browsers would not show the figure."""
     if not math.isfinite(value):
-        raise ValueError("a coordinate of a picture is not finite")
+        raise ValueError("a coordinate of a figure is not finite")
     return f"{value:.1f}".removesuffix(".0")
 
 
 def _spread(n: int, most: int) -> NDArray[np.intp]:
-    """At most so many of n places, evenly, the first and the last among them."""
+    """At most `most` of n indices, evenly spaced, including the first and the last."""
     return np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(np.intp))

@@ -1,9 +1,9 @@
-"""The section on a search: which settings were tried, and what came of them.
+"""The section about a search: the settings that were tried, and their scores.
 
-A machine that a search has fitted holds `tuning_`, a table of plain values, so that a model file
-holds it too:
+The best estimator of a search has an attribute `tuning_`, a table of plain values that is also
+saved in model files:
 
-    metric      what was scored          names     parameters that were tried
+    metric      name of the score        names     parameters that were tried
     settings    one list of values each  mean, deviation, splits    of their scores
 """
 
@@ -25,12 +25,12 @@ _MOST_WORDS = 8  # columns whose scores fit into the cells
 
 def tuning(rows: Scored) -> Section | Absent:
     """Scores of all settings."""
-    title, found = "Tuning", getattr(rows.machine, "tuning_", None)
+    title, found = "Tuning", getattr(rows.estimator, "tuning_", None)
     if found is None:
-        return Absent(title, "the parameters were given, not searched for (see Tuner).")
+        return Absent(title, "the parameters were not chosen by a search (see Tuner).")
     mean = np.asarray(found["mean"], dtype=np.float64)
     names, settings = found["names"], found["settings"]
-    columns = [*names, found["metric"], "deviation", "splits"]
+    columns = [*names, found["metric"], "std. deviation", "splits"]
     order = _order(found)
     table = Table(columns, columns)
     for s in order[:_MOST_LISTED]:
@@ -45,17 +45,17 @@ def tuning(rows: Scored) -> Section | Absent:
     tried = [len({_word(setting[i]) for setting in settings}) for i in range(len(names))]
     axes = sorted(range(len(names)), key=lambda i: -tried[i])[:2]
     axes = sorted(i for i in axes if tried[i] > 1)
-    lead = f"{plural(len(settings), 'setting')} by cross-validation; the best is marked."
+    lead = f"{plural(len(settings), 'setting')}, compared by cross-validation; the best is marked."
     if max(found["splits"]) > min(found["splits"]):
-        lead += " Settings that fell behind gave up after the first splits."
+        lead += " The worst settings were dropped after the first splits."
     if len([count for count in tried if count > 1]) > 2:
-        lead += " The picture has the best over all other parameters."
+        lead += " The figure shows the best score over all other parameters."
     picture = [] if not axes else [_map(found, axes, order)]
     return Section(title, lead, [*picture, table.html()])
 
 
 def _order(found: dict[str, Any]) -> list[int]:
-    """Settings from the best to the worst: those that ran on more splits first."""
+    """Settings from the best to the worst; those with more splits come first."""
     keys = [
         (math.isnan(mean), -splits, -mean if not math.isnan(mean) else 0.0)
         for mean, splits in zip(found["mean"], found["splits"], strict=True)
@@ -70,7 +70,7 @@ def _map(found: dict[str, Any], axes: list[int], order: list[int]) -> Markup:
     shape = [len(one) for one in values] if len(axes) == 2 else [1, len(values[0])]
     scores = np.full(shape, np.nan)
     best: tuple[int, int] | None = None
-    for s in order:  # the best first: what comes later never takes its place
+    for s in order:  # the best comes first and is not overwritten
         at = [one.index(_word(settings[s][i])) for i, one in zip(axes, values, strict=True)]
         place = (at[0], at[1]) if len(at) == 2 else (0, at[0])
         best = best or place
@@ -93,7 +93,7 @@ def _map(found: dict[str, Any], axes: list[int], order: list[int]) -> Markup:
 
 
 def _line(title: str, found: dict[str, Any], axis: int, values: list[str], scores: Any) -> Markup:
-    """Scores over one parameter; words stand at equal distances."""
+    """Scores over one parameter; values that are not numbers are spaced evenly."""
     name = found["names"][axis]
     try:
         places = [float(value) for value in values]
@@ -113,7 +113,7 @@ def _line(title: str, found: dict[str, Any], axis: int, values: list[str], score
 
 
 def _distinct(values: list[Any]) -> list[str]:
-    """Values that differ: numbers in their order, words as they come."""
+    """Distinct values: numbers in ascending order, others in the order of appearance."""
     found = list(dict.fromkeys(_word(value) for value in values))
     try:
         return sorted(found, key=float)

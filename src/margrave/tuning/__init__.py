@@ -1,1 +1,1 @@
-"""Behind the tuner: plan, folds that share kernel values, workers, the race, the table."""
+"""Implementation of the tuner: order of settings, shared kernel values, workers, pruning."""

@@ -1,4 +1,4 @@
-"""One setting on one split: a model is fitted to the training rows and scored on the others."""
+"""Fit one setting to the training rows of one split, and score it on the test rows."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import numpy as np
 from sklearn.model_selection._validation import _score
 from sklearn.utils.validation import _check_method_params
 
-from margrave.estimators._base import KernelMachine
+from margrave.estimators._base import KernelEstimator
 from margrave.progress import Progress
 from margrave.solvers import WorkingSet
 from margrave.tuning.folds import Rows, Store
-from margrave.tuning.loans import Loan
-from margrave.tuning.plan import Setting, machine_of
+from margrave.tuning.loans import FitContext
+from margrave.tuning.plan import Setting, final_estimator
 from margrave.tuning.samples import Sample, Task, model_of, take_sample
 from margrave.tuning.starts import Start
 
-# solvers whose problems may lie on a part of the data; others divide the rows in their own ways
+# solvers that accept problems on some blocks of the data; the others divide the rows themselves
 _LENT = ("auto", "exact", "newton", "cd")
 
 Result = dict[str, Any]
@@ -30,7 +30,7 @@ Result = dict[str, Any]
 
 @dataclass(frozen=True)
 class Terms:
-    """What a worker gives to a fit."""
+    """What a worker provides for a fit: kernel values, threads, memory, and a way to stop it."""
 
     store: Store
     threads: int
@@ -47,9 +47,9 @@ def fit_and_score(
     start: Start | None,
     coarse: float,
 ) -> tuple[Result, Sample | None, Start | None]:
-    """Fit to a gap of `coarse` at best, and score.
+    """Fit to a gap of `coarse` or the estimator's own `tol`, if larger, and score.
 
-    Returns also the sample, for the next fit, and where that may start.
+    Also returns the sample and the solution, which the next fit can use.
     A fit that fails gets the error score, as in scikit-learn.
     """
     begin = time.perf_counter()
@@ -60,17 +60,17 @@ def fit_and_score(
         if sample is None or sample.split != split or sample.group != setting.kernel:
             sample = take_sample(task, split, setting)
         model = model_of(task, setting)
-        machine, loan = machine_of(model), None
-        if machine is not None:
-            loan = _lend(machine, sample, terms, start, coarse)
-            result["rough"] = loan.rough
-        if sample.before is not None and machine is not None:
-            _fit(machine, sample.machine_train, sample.y_train, {})
+        final, context = final_estimator(model), None
+        if final is not None:
+            context = _attach_context(final, sample, terms, start, coarse)
+            result["rough"] = context.rough
+        if sample.before is not None and final is not None:
+            _fit(final, sample.final_train, sample.y_train, {})
             model.steps[:-1] = sample.before.steps
         else:
             _fit(model, sample.X_train, sample.y_train, sample.fit_params)
-        found = None if loan is None else loan.found
-        result["gap"] = getattr(machine, "gap_", np.nan)
+        found = None if context is None else context.found
+        result["gap"] = getattr(final, "gap_", np.nan)
     except Exception:
         if task.error_score == "raise":
             raise
@@ -86,19 +86,19 @@ def fit_and_score(
     return result, sample, found
 
 
-def _lend(
-    machine: KernelMachine, sample: Sample, terms: Terms, start: Start | None, coarse: float
-) -> Loan:
-    """Give a machine its share of the worker's means."""
-    own = machine.get_params(deep=False)
+def _attach_context(
+    final: KernelEstimator, sample: Sample, terms: Terms, start: Start | None, coarse: float
+) -> FitContext:
+    """Give an estimator its threads and memory, kernel values, and a start."""
+    own = final.get_params(deep=False)
     tol = max(own.get("tol", 0.0), coarse)
     given = {"tol": tol, "n_jobs": terms.threads, "memory_limit": terms.memory}
-    machine.set_params(**{name: value for name, value in given.items() if name in own})
+    final.set_params(**{name: value for name, value in given.items() if name in own})
     solver = own.get("solver")
     store = terms.store if isinstance(solver, WorkingSet) or solver in _LENT else None
-    loan = Loan(sample, store, start, terms.running, rough=tol > own.get("tol", tol))
-    machine._lender = loan
-    return loan
+    context = FitContext(sample, store, start, terms.running, rough=tol > own.get("tol", tol))
+    final._lender = context
+    return context
 
 
 def _fit(model: Any, X: Any, y: Any, params: dict[str, Any]) -> None:
@@ -114,7 +114,7 @@ def _scores(task: Task, model: Any, X: Any, y: Any, rows: Rows) -> Any:
 
 
 def _error_scores(task: Task) -> Result:
-    names = getattr(task.scorer, "_scorers", None)  # of several metrics
+    names = getattr(task.scorer, "_scorers", None)  # if there are several metrics
     error = task.error_score if names is None else dict.fromkeys(names, task.error_score)
     assert isinstance(task.error_score, Real)
     return {"test_scores": error, **({"train_scores": error} if task.return_train_score else {})}

@@ -1,15 +1,15 @@
-"""What fits on the folds of one data set share: kernel values, starts, scores of the rows left out.
+"""What the fits on all folds of a data set share: the rows and their kernel values.
 
-In the order of a `Layout` the rows that a fold tests lie together, and the kernel matrix falls into
-blocks:
+A `Layout` orders the rows such that the test rows of each fold are contiguous, and the kernel
+matrix consists of blocks:
 
     | K_11 K_12 K_13 |      fold 1 trains on the blocks 2 and 3 and is tested by K_12 and K_13,
     | K_21 K_22 K_23 |      fold 2 trains on 1 and 3, ...
     | K_31 K_32 K_33 |
 
-Kernel rows are kept piece by piece (``cpp/cache.hpp``), so one store serves all folds and every
-setting with this kernel. Where a splitter does not test every row at most once and train on all
-others, each split has a store of its own.
+Kernel rows are cached in pieces, one per block (``cpp/cache.hpp``), so that one cache serves all
+folds and every setting with this kernel. If a splitter tests a row more than once, or does not
+train on all rows that it does not test, splits have separate caches.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ Split = tuple[Rows, Rows]  # rows to train on, rows to test
 
 @dataclass(frozen=True)
 class Layout:
-    """Rows in an order in which every test set is some blocks.
+    """An order of the rows in which every test set consists of whole blocks.
 
     Parameters
     ----------
     order : array
-        Row of X at each place.
+        Row of X at each position.
     starts : array
         Boundaries of the blocks.
     tested_by : array
@@ -53,11 +53,11 @@ class Layout:
 
     @cached_property
     def block_of(self) -> Rows:
-        """Block of each place."""
+        """Block of each position."""
         return np.repeat(np.arange(len(self.tested_by)), np.diff(self.starts))
 
     def trained(self, split: int) -> Rows:
-        """Places of the rows that a split trains on."""
+        """Positions of the rows that a split trains on."""
         return np.flatnonzero(self.tested_by[self.block_of] != split)
 
     def blocks(self, split: int) -> Rows:
@@ -66,10 +66,10 @@ class Layout:
 
 
 def lay_out(splits: Sequence[Split], n_rows: int, labels: Rows | None) -> list[Layout | None]:
-    """Layout of each split; splits have one in common as long as no row is tested twice.
+    """Layout of each split; splits share one as long as no row is tested twice.
 
-    `labels` are the classes of the rows where a fit solves pairs of classes, which are then blocks
-    too. None for a split that does not train on all rows that it does not test.
+    `labels` are the classes of the rows if a fit solves pairs of classes; then blocks are also
+    divided by class. A split that does not train on all rows that it does not test gets None.
     """
     layouts: list[Layout | None] = [None] * len(splits)
     group: list[int] = []
@@ -107,7 +107,7 @@ def _layout(tested_by: Rows, labels: Rows | None) -> Layout:
 
 @dataclass(frozen=True)
 class SharedData(Data):
-    """Data whose kernel rows outlive a fit. One thread at a time may use it."""
+    """Data whose cached kernel rows are kept after a fit. Only one thread at a time may use it."""
 
     made: dict[tuple[str, float, bool], _core.KernelRows] = field(
         default_factory=dict, compare=False, repr=False
@@ -122,7 +122,7 @@ class SharedData(Data):
         offset: float = 0.0,
         cache: bool = True,
     ) -> _core.KernelRows:
-        """Return the compiled source of kernel values, made when it is asked for first."""
+        """Return the compiled source of kernel values, created on first use."""
         key = (precision, offset, cache)
         if key not in self.made:
             self.made.clear()  # frees the old cache before the new one grows
@@ -131,16 +131,16 @@ class SharedData(Data):
 
 
 class Store:
-    """Data with kernel values, of the kernels that a worker used last.
+    """The data and cached kernel values of the kernels that a worker used last.
 
     Parameters
     ----------
     X : {array-like, sparse}
         All rows.
     most : int
-        Kernels whose values are kept.
+        Number of kernels whose values are kept.
     largest : int
-        Rows beyond which the values do not fit, so that none are kept.
+        Number of rows beyond which the values do not fit into memory, and none are kept.
     """
 
     def __init__(self, X: Any, most: int, largest: int) -> None:
@@ -149,7 +149,7 @@ class Store:
         self.ordered: tuple[Layout, Any] | None = None
 
     def data(self, key: Hashable, make: Callable[[], SharedData | None]) -> SharedData | None:
-        """Return the data kept under this key, made if there are none."""
+        """Return the data stored under this key, creating it if necessary."""
         if key not in self.kept:
             while len(self.kept) >= self.most:
                 self._forget()
@@ -167,21 +167,21 @@ class Store:
 
     def _forget(self) -> None:
         _, data = self.kept.popitem(last=False)
-        data.made.clear()  # a Python kernel holds its data, which hold the kernel rows
+        data.made.clear()  # breaks a reference cycle of Python kernels
 
     def rows(self, layout: Layout) -> Any:
-        """All rows in the order of the layout; None if they are not what a kernel can take."""
+        """All rows in the order of the layout; None if they are not a valid matrix of numbers."""
         if self.ordered is None or self.ordered[0] is not layout:
             try:
                 X = check_array(self.X, accept_sparse="csr", dtype=[np.float64, np.float32])
-            except (ValueError, TypeError):  # rows that some fits leave out, or bring into shape
+            except (ValueError, TypeError):  # only some fits may use these rows
                 X = None
             self.ordered = (layout, None if X is None else canonical(X)[layout.order])
         return self.ordered[1]
 
 
 def same_rows(A: Any, B: Any) -> bool:
-    """Whether two matrices hold the same numbers."""
+    """Whether two matrices are equal."""
     if A is B:
         return True
     if not hasattr(B, "shape") or A.shape != B.shape:

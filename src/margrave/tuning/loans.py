@@ -1,4 +1,4 @@
-"""What a fit of a search borrows from others: kernel values, a start, scores of rows left out."""
+"""What a fit shares with the others of a search: kernel values, a start, and test scores."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from margrave.tuning.samples import Sample
 from margrave.tuning.starts import Start
 
 
-class Loan:
-    """What one fit gets: a lender for one estimator (`margrave.estimators._lender`).
+class FitContext:
+    """The shared resources of one fit (see `margrave.estimators._lender`).
 
     Parameters
     ----------
     sample : Sample
         The rows of the fit, in the order of the split's layout if it has one.
     store : Store or None
-        None lends nothing, and watches only.
+        If None, nothing is shared, and the fit can only be stopped.
     start : Start or None
-        Where to begin.
+        Solution to start from.
     running : callable
-        Gets the progress of the fit.
+        Called with the progress of the fit.
     rough : bool
-        Whether the running gap will do for an end.
+        Whether the fit may end by the running estimate of the gap, without a certificate.
     """
 
     def __init__(
@@ -50,11 +50,11 @@ class Loan:
         self.found: Start | None = None
 
     def watch(self, progress: Progress) -> None:
-        """Take note of how the fit can be stopped."""
+        """Pass on the progress, by which the fit can be stopped."""
         self.running(progress)
 
     def lend(self, problems: Sequence[Any], rows: Any) -> tuple[Sequence[Any], list[Floats] | None]:
-        """Return the same problems on data whose kernel values are kept, and where to start."""
+        """Return the same problems on data with cached kernel values, and their starts."""
         self.problems = problems
         if self.store is None or not isinstance(problems[0], (Problem, JointProblem)):
             return problems, None
@@ -64,18 +64,18 @@ class Loan:
         return (self.problems, None) if self.start is None else self.start.begin(self.problems)
 
     def keep(self, solutions: Sequence[Solution]) -> None:
-        """Take note of the solution."""
+        """Store the solution as the start of the next fit."""
         if self.store is not None and isinstance(self.problems[0], (Problem, JointProblem)):
             self.found = Start.of(self.problems, solutions)
 
     def sums(self, X: Any, support: Any, coef: Floats) -> Floats | None:
-        """Scores of the rows left out, from kept kernel values; None for other rows."""
+        """Scores of the test rows from cached kernel values; None for any other rows."""
         if self.data is None or self.layout is None or not self.data.made:
             return None
         ((_, offset, _), kernel_rows) = next(iter(self.data.made.items()))
-        if kernel_rows.cached_bytes < self.data.n_rows**2:  # a quarter: few features are not kept
+        if kernel_rows.cached_bytes < self.data.n_rows**2:  # less than a quarter is cached
             return None
-        if not same_rows(X, self.sample.machine_test):
+        if not same_rows(X, self.sample.final_test):
             return None
         queries = self.layout.trained(self.split)[support]
         columns = [
@@ -90,7 +90,7 @@ class Loan:
         return sums
 
     def _in_layout(self, rows: Any, store: Store) -> list[Any] | None:
-        """Return the problems on the data of all folds, None where its blocks do not suit them."""
+        """Return the problems on the data of all folds; None if they are not whole blocks of it."""
         first = self.problems[0]
         if self.layout is None or isinstance(first, JointProblem) or not _has_values(first.data):
             return None
@@ -116,7 +116,7 @@ class Loan:
         ]
 
     def _alone(self, rows: Any, store: Store) -> list[Any] | None:
-        """Return the problems on data that other fits on this split share."""
+        """Return the problems on data shared by the fits on this split."""
         data = self.problems[0].data
         if not _has_values(data) or data.n_rows > store.largest:
             return None
@@ -132,12 +132,12 @@ class Loan:
 
 
 def _has_values(data: Data) -> bool:
-    """Whether there are kernel values to be kept: neither products of rows nor a table."""
+    """Whether caching kernel values helps: not for linear and precomputed kernels."""
     return not (data.is_linear or data.kernel.is_precomputed)
 
 
 def _blocks(layout: Layout, places: Rows) -> tuple[int, ...] | None:
-    """Blocks that hold these places, in this order and no others."""
+    """The blocks whose concatenation is exactly these positions, or None."""
     of = layout.block_of[places]
     blocks = of[np.flatnonzero(np.diff(of, prepend=-1))]
     whole = [np.arange(layout.starts[b], layout.starts[b + 1]) for b in blocks]

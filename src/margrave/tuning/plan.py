@@ -1,10 +1,10 @@
-"""Settings of a grid in the order in which they help each other.
+"""The order in which the settings of a grid are fitted.
 
-Settings with the same kernel share kernel values. Among these, settings that differ in numbers by
-which the solution changes continuously form a line, along which each starts from the solution of
+Settings with the same kernel share kernel values. Among these, settings that differ in numbers on
+which the solution depends continuously form a line, along which each starts from the solution of
 the last:
 
-    kernel and its gamma   >   line: all else but C, nu, ...   >   C ascending
+    kernel and its gamma   >   line: everything except C, nu, ...   >   C ascending
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any
 from sklearn.base import BaseEstimator, clone
 from sklearn.pipeline import Pipeline
 
-from margrave.estimators._base import KernelMachine
+from margrave.estimators._base import KernelEstimator
 
 # what kernel values depend on, with the constant that a regularised intercept adds
 _KERNEL = ("kernel", "gamma", "degree", "coef0", "intercept")
-# what a solution follows continuously, the one with the longest way last
+# the solution depends continuously on these; the one that varies most is last
 _CONTINUOUS = ("nu", "epsilon", "theta", "upsilon", "lam", "C")
 
 
@@ -28,8 +28,8 @@ _CONTINUOUS = ("nu", "epsilon", "theta", "upsilon", "lam", "C")
 class Setting:
     """One point of the grid.
 
-    Settings of the same `kernel` have the same kernel values on the same rows, settings of the same
-    `line` solutions that are near each other, in the order of `place`.
+    Settings of the same `kernel` have the same kernel values on the same rows; settings of the same
+    `line` have similar solutions if they are close in the order of `place`.
     """
 
     number: int
@@ -37,27 +37,27 @@ class Setting:
     kernel: Hashable
     line: Hashable
     place: tuple[float, ...] = ()
-    gamma: float = 0.0  # zero where it is no number
+    gamma: float = 0.0  # zero if it is not a number
 
 
-def machine_of(estimator: Any) -> KernelMachine | None:
-    """Return the kernel machine that an estimator is or ends with."""
+def final_estimator(estimator: Any) -> KernelEstimator | None:
+    """Return the estimator of this package that an estimator is, or that a pipeline ends with."""
     last = estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
-    return last if isinstance(last, KernelMachine) else None
+    return last if isinstance(last, KernelEstimator) else None
 
 
 def settings_of(estimator: Any, grid: Sequence[dict[str, Any]]) -> list[Setting]:
-    """Make the settings; raises for parameters that the estimator does not have."""
+    """Create the settings; raises for parameters that the estimator does not have."""
     return [_setting(number, params, estimator) for number, params in enumerate(grid)]
 
 
 def _setting(number: int, params: dict[str, Any], estimator: Any) -> Setting:
     model = clone(estimator).set_params(**clone(params, safe=False))
-    machine = machine_of(model)
-    if machine is None:
+    final = final_estimator(model)
+    if final is None:
         return Setting(number, params, number, number)
-    own = machine.get_params(deep=True)
-    before = {}  # parameters of the steps in front
+    own = final.get_params(deep=True)
+    before = {}  # parameters of the preceding steps
     if isinstance(model, Pipeline):
         last = model.steps[-1][0]
         before = {
@@ -78,12 +78,12 @@ def _setting(number: int, params: dict[str, Any], estimator: Any) -> Setting:
 
 
 def _key(params: dict[str, Any]) -> Hashable:
-    """Values of parameters as something that can be looked up."""
+    """Parameters as a hashable key."""
     return tuple((name, _hashable(params[name])) for name in sorted(params))
 
 
 def _hashable(value: Any) -> Hashable:
-    if isinstance(value, BaseEstimator):  # its parameters are there themselves
+    if isinstance(value, BaseEstimator):  # its parameters are listed separately
         return str(type(value))
     try:
         hash(value)

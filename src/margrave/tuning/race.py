@@ -1,11 +1,11 @@
-"""Who goes on: settings race over the splits, and after each of the first ones the rear gives up.
+"""Successive pruning: after each of the first splits only the best settings are kept.
 
-    split 1: all settings, roughly solved        ->  the best third goes on
-    split 2: these, roughly solved               ->  the best third of them goes on
+    split 1: all settings, coarse tolerance      ->  keep the best third
+    split 2: these, coarse tolerance             ->  keep the best third of them
     all splits: these, to their own tolerance    ->  the best setting
 
-Equal scores stay together. The last round has at least five settings, so that a small grid is
-searched in full, and so are few rows, where chance would decide.
+Settings with equal scores are kept or pruned together. The last round has at least five settings,
+so that small grids are searched in full; so are grids on few rows, where scores are too noisy.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from margrave.tuning.plan import Setting
 
 Results = Mapping[tuple[int, int], dict[str, Any]]
 
-COARSE = 1e-2  # gap of the first rounds: accuracies move by less than a thousandth from there
+COARSE = 1e-2  # gap of the first rounds: accuracies then change by less than a thousandth
 _LEAST = 5
 _FEW_ROWS = 1000
-_SHARE = 3  # one of so many goes on
+_SHARE = 3  # one in so many is kept
 _ROUNDS = 2
 
 
 def rounds(n_settings: int, n_splits: int, n_rows: int) -> list[int]:
-    """How many settings are left after each of the first splits."""
+    """Number of settings that are kept after each of the first splits."""
     lefts: list[int] = []
     left = n_settings
     if n_rows < _FEW_ROWS:
@@ -40,14 +40,14 @@ def rounds(n_settings: int, n_splits: int, n_rows: int) -> list[int]:
 def best_of(
     settings: Sequence[Setting], results: Results, n_splits: int, metric: str, left: int
 ) -> list[Setting]:
-    """Return the settings with the best means over the first splits; equal ones stay together."""
+    """Return the settings with the best mean scores over the first splits, including ties."""
     means = [mean_score(setting, results, n_splits, metric) for setting in settings]
     least = sorted(means, reverse=True)[min(left, len(means)) - 1]
     return [setting for setting, mean in zip(settings, means, strict=True) if mean >= least]
 
 
 def mean_score(setting: Setting, results: Results, n_splits: int, metric: str) -> float:
-    """Mean over the first splits; a fit that failed counts as the worst."""
+    """Mean score over the first splits; minus infinity if a fit failed."""
     found = [results[setting.number, split]["test_scores"] for split in range(n_splits)]
     numbers = [float(scores[metric] if isinstance(scores, dict) else scores) for scores in found]
     mean = sum(numbers) / len(numbers)

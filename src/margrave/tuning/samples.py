@@ -1,4 +1,4 @@
-"""What is fitted and scored, and the rows of one split as a worker has them."""
+"""The task of a search, and the rows of one split."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.validation import _check_method_params
 
 from margrave.tuning.folds import Layout, Rows, Split
-from margrave.tuning.plan import Setting, machine_of
+from margrave.tuning.plan import Setting, final_estimator
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is to be fitted and scored, whatever the setting and the split."""
+    """What all fits have in common: estimator, data, splits and scoring."""
 
     estimator: Any
     X: Any
@@ -33,7 +33,7 @@ class Task:
 
 @dataclass
 class Sample:
-    """The rows of one split, as one worker has them for the fits of one group of settings."""
+    """The rows of one split, prepared for settings with the same kernel and preceding steps."""
 
     split: int
     group: Hashable
@@ -45,13 +45,13 @@ class Sample:
     X_test: Any
     y_test: Any
     fit_params: dict[str, Any]
-    before: Pipeline | None  # fitted steps in front of the machine
-    machine_train: Any  # the rows, or what the steps make of them
-    machine_test: Any
+    before: Pipeline | None  # fitted steps before the kernel estimator
+    final_train: Any  # the rows, transformed by these steps
+    final_test: Any
 
 
 def take_sample(task: Task, split: int, setting: Setting) -> Sample:
-    """Take the rows of a split; steps in front of a kernel machine are fitted to them."""
+    """Take the rows of a split, and fit the steps before the kernel estimator to them."""
     layout = task.layouts[split]
     train, test = task.splits[split]
     if layout is not None:
@@ -60,16 +60,16 @@ def take_sample(task: Task, split: int, setting: Setting) -> Sample:
     X_train, y_train = _safe_split(model, task.X, task.y, train)
     X_test, y_test = _safe_split(model, task.X, task.y, test, train)
     fit_params = _check_method_params(task.X, params=task.fit_params, indices=train)
-    before, machine_train, machine_test = None, X_train, X_test
+    before, final_train, final_test = None, X_train, X_test
     if isinstance(model, Pipeline):
-        layout = None  # the steps make other rows of them in every fold
-        if machine_of(model) is not None and len(model.steps) > 1 and not fit_params:
+        layout = None  # the steps transform the rows differently in every fold
+        if final_estimator(model) is not None and len(model.steps) > 1 and not fit_params:
             before = Pipeline(model.steps[:-1])
-            machine_train = before.fit_transform(X_train, y_train)
-            machine_test = before.transform(X_test)
+            final_train = before.fit_transform(X_train, y_train)
+            final_test = before.transform(X_test)
     return Sample(
         *(split, setting.kernel, train, test, layout, X_train, y_train, X_test, y_test),
-        *(fit_params, before, machine_train, machine_test),
+        *(fit_params, before, final_train, final_test),
     )
 
 

@@ -1,8 +1,7 @@
-"""The search: settings and splits among workers, and who goes on after each round.
+"""Fit settings on splits by a pool of threads.
 
-A worker is a thread that takes a kernel and a split at a time and goes along the lines of its
-settings. Each has a store of kernel values; it goes on with kernels that it knows as long as there
-are some.
+A worker is a thread that takes one kernel and one split at a time and fits its settings, line by
+line. Each worker caches kernel values, and prefers kernels that it has worked with before.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from margrave.tuning.plan import Setting
 from margrave.tuning.samples import Sample, Task
 from margrave.tuning.starts import Start
 
-_LOOK = 0.1  # seconds between two looks at the workers
+_LOOK = 0.1  # seconds between two checks of the workers
 
 
 @dataclass(frozen=True)
-class Stretch:
+class Job:
     """Settings of one kernel on one split, line by line in ascending order."""
 
     kernel: Hashable
@@ -38,15 +37,15 @@ class Stretch:
 
 @dataclass
 class Worker:
-    """What a thread keeps from one stretch to the next."""
+    """State of a thread."""
 
     store: Store
-    kernels: set[Hashable] = field(default_factory=set)  # that it has worked with
+    kernels: set[Hashable] = field(default_factory=set)  # those it has worked with
     progress: Progress | None = None  # of the running fit
 
 
 class Search:
-    """Fit and score settings on splits, by as many threads as there are workers.
+    """Fit and score settings on splits, with one thread per worker.
 
     Parameters
     ----------
@@ -55,9 +54,9 @@ class Search:
     memory : int or None
         Bytes for the kernel values of one fit.
     time_limit : float or None
-        Seconds after which no fit goes on.
+        Seconds after which all fits are stopped.
     show : callable
-        Called from time to time with the results so far.
+        Called regularly with the results so far.
 
     Attributes
     ----------
@@ -80,11 +79,11 @@ class Search:
         self.results: dict[tuple[int, int], Result] = {}
         self.starts: dict[tuple[int, int], Start] = {}
         self.stopped: str | None = None
-        self.left: list[Stretch] = []
+        self.left: list[Job] = []
         self.lock = threading.Lock()
 
     def run(self, settings: Iterable[Setting], splits: Iterable[int], coarse: float) -> None:
-        """Fit these settings on these splits to a gap of `coarse`, or their own if that is more."""
+        """Fit these settings on these splits to a gap of `coarse` or their own `tol`, if larger."""
         if self.stopped:
             return
         settings, splits = list(settings), list(splits)
@@ -95,8 +94,8 @@ class Search:
         )
         alive = {setting.number for setting in settings}
         self.starts = {key: start for key, start in self.starts.items() if key[0] in alive}
-        self.left = stretches(settings, splits, self._seconds)
-        config = sklearn.get_config()  # belongs to a thread
+        self.left = jobs_of(settings, splits, self._seconds)
+        config = sklearn.get_config()  # thread-local
         futures: list[Future[None]] = []
         with ThreadPoolExecutor(len(self.workers)) as pool:
             try:
@@ -120,8 +119,8 @@ class Search:
     def _serve(self, worker: Worker, coarse: float, config: dict[str, Any]) -> None:
         with sklearn.config_context(**config):
             try:
-                while (stretch := self._next(worker)) is not None:
-                    self._go(worker, stretch, coarse)
+                while (job := self._next(worker)) is not None:
+                    self._go(worker, job, coarse)
             except KeyboardInterrupt:  # a fit that was stopped
                 if not self.stopped:
                     self._stop("interrupted")
@@ -129,33 +128,33 @@ class Search:
                 self._stop("failed")
                 raise
 
-    def _next(self, worker: Worker) -> Stretch | None:
-        """Take a stretch of a kernel that this worker knows, else one that no other knows."""
+    def _next(self, worker: Worker) -> Job | None:
+        """Take a job with a kernel this worker has used, else one that no other has used."""
         with self.lock:
             if self.stopped or not self.left:
                 return None
             others = set().union(*(w.kernels for w in self.workers if w is not worker))
             known = [s for s in self.left if s.kernel in worker.kernels]
             free = [s for s in self.left if s.kernel not in others]
-            stretch = (known or free or self.left)[0]
-            self.left.remove(stretch)
-            worker.kernels.add(stretch.kernel)
-            return stretch
+            job = (known or free or self.left)[0]
+            self.left.remove(job)
+            worker.kernels.add(job.kernel)
+            return job
 
-    def _go(self, worker: Worker, stretch: Stretch, coarse: float) -> None:
+    def _go(self, worker: Worker, job: Job, coarse: float) -> None:
         sample: Sample | None = None
         before: tuple[Hashable, Start | None] = (None, None)
         terms = Terms(worker.store, self.threads, self.memory, self._running(worker))
-        for setting in stretch.settings:
+        for setting in job.settings:
             if self.stopped:
                 return
-            key = (setting.number, stretch.split)
+            key = (setting.number, job.split)
             if key in self.results and not self.results[key]["rough"]:
                 before = (setting.line, self.starts.get(key))
                 continue
             start = self.starts.get(key) or (before[1] if before[0] == setting.line else None)
             result, sample, found = fit_and_score(
-                self.task, setting, stretch.split, sample, terms, start, coarse
+                self.task, setting, job.split, sample, terms, start, coarse
             )
             before = (setting.line, found)
             with self.lock:
@@ -164,18 +163,16 @@ class Search:
                     self.starts[key] = found
 
     def _seconds(self, setting: Setting) -> float:
-        """How long a setting took on the splits that it was run on."""
+        """Time that a setting took on the splits that were run."""
         own = [r for (number, _), r in self.results.items() if number == setting.number]
         return float(sum(result["fit_time"] for result in own))
 
     def _running(self, worker: Worker) -> Callable[[Progress], None]:
-        """Make what is told of the fit that a worker has begun."""
+        """Make the function that is called with the progress of a new fit."""
 
         def running(progress: Progress) -> None:
             worker.progress = progress
-            if (
-                self.deadline is not None
-            ):  # what looks at the clock alone; a little after `run` does
+            if self.deadline is not None:  # a little later than `run` stops the fit
                 progress.time_limit = max(0.0, self.deadline - time.perf_counter()) + 2.0 * _LOOK
             if self.stopped:
                 progress.interrupt()
@@ -190,14 +187,14 @@ class Search:
                 worker.progress.interrupt()
 
 
-def stretches(
+def jobs_of(
     settings: Iterable[Setting], splits: Iterable[int], seconds: Callable[[Setting], float]
-) -> list[Stretch]:
-    """Group settings by kernel, one stretch for each kernel and split, the longest first.
+) -> list[Job]:
+    """Group settings by kernel into one job per kernel and split, the longest first.
 
-    Where nothing is known of the time, a large gamma counts as long: it makes more support vectors.
+    Without known times, a large gamma counts as long because it leads to more support vectors.
     """
     ordered = sorted(settings, key=lambda s: (repr(s.kernel), repr(s.line), s.place))
     groups = [list(own) for _, own in groupby(ordered, key=lambda s: s.kernel)]
     groups.sort(key=lambda own: (-sum(map(seconds, own)), -own[0].gamma, -len(own)))
-    return [Stretch(own[0].kernel, split, own) for own in groups for split in splits]
+    return [Job(own[0].kernel, split, own) for own in groups for split in splits]

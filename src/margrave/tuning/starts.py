@@ -1,4 +1,4 @@
-"""From the solution for one setting to the start for the next.
+"""Warm starts: from the solution for one setting to the start for the next.
 
 A solution beta with scores f = K beta starts the next problem at its best multiple,
 
@@ -22,7 +22,7 @@ from margrave.problem import Floats, JointProblem, Problem
 from margrave.solvers import Solution
 from margrave.tuning.folds import same_rows
 
-_TRIALS = 15  # each takes a third off where the best multiple may be
+_TRIALS = 15  # each reduces the interval by a third
 _GOLDEN = 0.5 * (5.0**0.5 - 1.0)
 
 
@@ -41,7 +41,7 @@ class StartedProblem(Problem):
         floor: float,
         fixed: _core.FixedPart | None = None,
     ) -> _core.WorkingSet:
-        """Make the compiled solver; from this start, with its scores."""
+        """Create the compiled solver at this start, with its scores."""
         if fixed is None and start is self.start and self.scores is not None:
             nothing = np.zeros(self.n_rows)
             bound = float(self.loss.core().value(self.y, self.C, nothing).sum())
@@ -51,7 +51,7 @@ class StartedProblem(Problem):
 
 @dataclass(frozen=True)
 class Start:
-    """Solutions on some rows and the prices that they are for, problem by problem."""
+    """Solutions on some rows and their penalties C_i, one per problem."""
 
     betas: list[Floats]
     scores: list[Floats]
@@ -61,7 +61,7 @@ class Start:
 
     @classmethod
     def of(cls, problems: Sequence[Any], solutions: Sequence[Solution]) -> Start:
-        """Take what is needed of solutions; scores include an intercept that is regularised."""
+        """Take coefficients and scores from solutions, including a regularised intercept."""
         scores = [
             s.scores + (s.beta.sum(axis=0) if p.intercept == "regularized" else 0.0)
             for p, s in zip(problems, solutions, strict=True)
@@ -71,11 +71,11 @@ class Start:
         return cls(betas, scores, C, data.X, data.kernel)
 
     def begin(self, problems: Sequence[Any]) -> tuple[list[Any], list[Floats] | None]:
-        """Return the problems and a start for each; none if they are of another kind."""
+        """Return the problems and a start for each; no starts if the rows or kernel differ."""
         if [beta.shape for beta in self.betas] != [problem.shape for problem in problems]:
             return list(problems), None
         data = problems[0].data
-        if data.kernel != self.kernel or not same_rows(self.X, data.X):  # the scores are others
+        if data.kernel != self.kernel or not same_rows(self.X, data.X):  # the scores do not apply
             return list(problems), None
         begun = [
             _begin(problem, beta, f, C)

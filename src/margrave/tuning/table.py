@@ -1,4 +1,4 @@
-"""A table of the best settings so far, on the terminal while the search goes on."""
+"""A live table of the best settings so far, on the terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ROWS = 10
 
 
 class LiveTable:
-    """Shows the best settings; a context manager. Nothing is shown unless `verbose`."""
+    """Context manager that shows the best settings. Nothing is shown unless `verbose`."""
 
     def __init__(
         self, settings: Sequence[Setting], n_splits: int, metric: str, verbose: int
