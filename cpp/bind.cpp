@@ -109,12 +109,14 @@ NB_MODULE(_core, m) {
         .def_prop_ro("n_rows", [](const PyRows& r) { return r.rows.count; })
         .def_prop_ro("n_columns", [](const PyRows& r) { return r.rows.features; });
     nb::class_<PyKernel>(m, "Kernel", "A kernel function with its parameters; `offset` is added to every value.")
-        .def(nb::init<const std::string&, double, int, double, double>(), nb::arg("name"), nb::arg("gamma") = 1.0, nb::arg("degree") = 3,
-             nb::arg("coef0") = 0.0, nb::arg("offset") = 0.0)
+        .def(nb::init<const std::string&, nb::kwargs>(), nb::arg("name"), nb::arg("numbers"))
+        .def_prop_ro("shift_invariant", [](const PyKernel& kernel) {
+            bool found = false;
+            Kernels::visit(kernel.params.id, [&](auto k) { found = is_shift_invariant<decltype(k)>; });
+            return found; }, "Whether values fall with a distance, from one.")
         .def_ro("name", &PyKernel::name);
     nb::class_<PyLoss>(m, "Loss", "A loss and its conjugate, evaluated row by row.")
-        .def(nb::init<const std::string&, double, double, double, double>(), nb::arg("name"), nb::arg("epsilon") = 0.0, nb::arg("theta") = 0.0,
-             nb::arg("upsilon") = 0.0, nb::arg("floor") = 0.0)
+        .def(nb::init<const std::string&, nb::kwargs>(), nb::arg("name"), nb::arg("numbers"))
         .def_prop_ro("labels", [](const PyLoss& l) {
             bool labels = true;
             Losses::visit(l.params, [&](const auto& loss) { labels = loss.labels; });

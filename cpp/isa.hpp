@@ -33,6 +33,7 @@ struct Panels {
     const T* values = nullptr;           // panel p, feature k, lane j: values[(p * features + k) * kLanes + j]
     const T* own = nullptr;              // own[p * kLanes + j]
     const std::int32_t* slot = nullptr;  // compact panel (count 1): feature k stands at slot[k], or nowhere (negative)
+    const std::int64_t* columns = nullptr;  // compact panel: the feature at each place
 };
 
 // The problem on a working set of w rows; see inner.hpp.

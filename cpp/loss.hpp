@@ -9,14 +9,25 @@
 #pragma once
 #include <cmath>
 
+#include "named.hpp"
 #include "simd.hpp"
 
 namespace margrave {
 
 struct LossParams {
     int id = 0;
-    double epsilon = 0.0, theta = 0.0, upsilon = 0.0;
+    double epsilon = 0.0;
+    double theta = 0.0;
+    double upsilon = 0.0;
     double floor = 0.0;  // logistic: the least share of C that a solver has to tell from zero
+};
+
+// By these names numbers come from Python.
+constexpr Named<LossParams> kLossParameters[] = {
+    {"epsilon", &LossParams::epsilon},
+    {"theta", &LossParams::theta},
+    {"upsilon", &LossParams::upsilon},
+    {"floor", &LossParams::floor},
 };
 
 inline namespace MARGRAVE_ISA {

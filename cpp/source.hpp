@@ -47,7 +47,7 @@ class TileSource final : public KernelSource<T> {
         : buffer_(buffer), kernel_(kernel), queries_(queries), points_(points), operations_(isa.operations<T>()), threads_(threads) {
         Kernels::visit(kernel.id, [&](auto k) {
             rule_.pairing = k.pairing;
-            shift_invariant_ = k.shift_invariant;
+            shift_invariant_ = is_shift_invariant<decltype(k)>;
             additive_ = k.additive;
         });
         rule_.square = operations_.square;
@@ -55,7 +55,7 @@ class TileSource final : public KernelSource<T> {
         if (!queries.sparse && !points.sparse) {
             Sketch sketch(queries);
             // Compressed queries are faster where most entries are zero; centring must then leave those zeros.
-            rule_.sparse_queries = rule_.pairing == Pairing::dot && sketch.density < kSparse;
+            rule_.sparse_queries = rule_.pairing != Pairing::distance && sketch.density < kSparse;
             if (rule_.sparse_queries) {
                 density_ = sketch.density;
                 for (std::size_t k = 0; k < sketch.mean.size(); ++k) sketch.mean[k] *= sketch.filled[k] > 0.5;
@@ -130,7 +130,7 @@ class TileSource final : public KernelSource<T> {
     bool is_additive() const override { return additive_; }
 
     bool apply_carefully(const Subset& queries, const double* coef, const Subset& points, double* sums, double* errors, Watch* watch) override {
-        const bool dot = rule_.pairing == Pairing::dot;
+        const bool dot = rule_.pairing != Pairing::distance;
         const double terms = 3 * double(points_.features) + 2, second_order = terms * terms * kUnit * kUnit;
         std::vector<std::vector<double>> buffers(threads_.count());
         constexpr std::int64_t per = 16;
@@ -191,21 +191,13 @@ class TileSource final : public KernelSource<T> {
         double size = 0;
         points_.each(row, [&](std::int64_t k, double v) {
             const double x = v - (rule_.centre ? rule_.centre[k] : 0);
-            size += rule_.pairing == Pairing::dot ? x * x : std::fabs(x);
+            size += rule_.pairing == Pairing::distance ? std::fabs(x) : x * x;
         });
         return size;
     }
-    double diagonal_of(double size) const {
-        double value = 0;
-        Kernels::visit(kernel_.id, [&](auto k) {
-            const double own = k.pairing == Pairing::dot ? size : 0.0;
-            value = decltype(k)::template map<Vec<double>, double>(kernel_, splat(own), own, splat(own))[0];
-        });
-        return value + kernel_.offset;
-    }
+    double diagonal_of(double size) const { return value_of(shift_invariant_ ? 0.0 : size) + kernel_.offset; }
 
-    // The number that the kernel of a query and the point spread out in z depends on: x'z, |x - z|_1, or |x - z|^2 for kernels
-    // that compute distances from products.
+    // The number that the kernel maps, of a query and the point spread out in z.
     CompensatedSum careful_pair(std::int64_t query, const std::vector<double>& z, CompensatedSum own_z, bool dot, double& size) const {
         CompensatedSum sum;
         size = own_z.high;
@@ -227,13 +219,9 @@ class TileSource final : public KernelSource<T> {
         distance.add(-2 * sum.high), distance.low -= 2 * sum.low;
         return distance;
     }
-    // The kernel as a function of that number. A squared distance goes in as -2 (-|x - z|^2 / 2), with zero for both squares.
-    double value_of(double sum) const {
+    double value_of(double number) const {
         double value = 0;
-        Kernels::visit(kernel_.id, [&](auto k) {
-            const double s = decltype(k)::pairing == Pairing::dot && decltype(k)::shift_invariant ? -sum / 2 : sum;
-            value = decltype(k)::template map<Vec<double>, double>(kernel_, splat(s), 0.0, splat(0.0))[0];
-        });
+        Kernels::visit(kernel_.id, [&](auto k) { value = decltype(k)::template map<Vec<double>, double>(kernel_, splat(number))[0]; });
         return value;
     }
 

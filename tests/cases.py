@@ -31,7 +31,10 @@ KERNELS = [
     ("poly", {"gamma": 0.4, "degree": 3, "coef0": 1.0}),
     ("poly", {"gamma": 0.7, "degree": 2, "coef0": 0.0}),
     ("sigmoid", {"gamma": 0.3, "coef0": 0.1}),
-    ("laplacian", {"gamma": 0.4}),
+    ("laplacian", {"gamma": 0.4, "power": 1.0}),
+    ("laplacian", {"gamma": 0.4, "power": 0.7}),
+    ("exponential", {"gamma": 0.5, "power": 1.0}),
+    ("exponential", {"gamma": 0.5, "power": 0.6}),
 ]
 INTERCEPTS = [None, "regularized", "free"]
 DTYPES = [np.float64, np.float32]

@@ -30,6 +30,7 @@ from margrave import (
     ODMClassifier,
     OneClassSVM,
 )
+from margrave.losses import NUMBERS
 from tests import oracle
 from tests.interior import best_intercept
 
@@ -93,7 +94,12 @@ def _map(function, values):
 
 KERNELS = {
     "rbf": lambda X, p: _map(lambda v: mpmath.exp(-mpf(p["gamma"]) * v), _squares(X)),
-    "laplacian": lambda X, p: _map(lambda v: mpmath.exp(-mpf(p["gamma"]) * v), _absolute(X)),
+    "laplacian": lambda X, p: _map(
+        lambda v: mpmath.exp(-((mpf(p["gamma"]) * v) ** mpf(p["power"]))), _absolute(X)
+    ),
+    "exponential": lambda X, p: _map(
+        lambda v: mpmath.exp(-((mpf(p["gamma"]) * v) ** (mpf(p["power"]) / 2))), _squares(X)
+    ),
     "poly": lambda X, p: (_products(X) * mpf(p["gamma"]) + mpf(p["coef0"])) ** int(p["degree"]),
     "sigmoid": lambda X, p: _map(
         lambda v: mpmath.tanh(mpf(p["gamma"]) * v + mpf(p["coef0"])), _products(X)
@@ -371,7 +377,7 @@ def _zero_model(output, loss, intercept):
     """What a constant pays: the best one where the intercept is free, else zero."""
     b = 0.0
     if intercept == "free":
-        numbers = {key: getattr(loss, key) for key in ("epsilon", "theta", "upsilon")}
+        numbers = {key: getattr(loss, key) for key in NUMBERS}
         plain = {key: float(np.ravel(value)[0]) for key, value in numbers.items()}
         rough = oracle.LOSSES[_name(loss)](**plain)
         b = best_intercept(rough, output.y, output.C, np.zeros(len(output.y)))

@@ -37,11 +37,26 @@ def sigmoid(A, B, gamma, coef0):
     return np.tanh(gamma * (A @ B.T) + coef0)
 
 
-def laplacian(A, B, gamma):
-    return np.exp(-gamma * np.array([np.abs(B - a).sum(axis=1) for a in A]))
+def laplacian(A, B, gamma, power):
+    return np.exp(-((gamma * np.array([np.abs(B - a).sum(axis=1) for a in A])) ** power))
 
 
-KERNELS = {"linear": linear, "rbf": rbf, "poly": poly, "sigmoid": sigmoid, "laplacian": laplacian}
+def _distances(A, B, gamma):
+    return np.sqrt(gamma * np.array([((B - a) ** 2).sum(axis=1) for a in A]))
+
+
+def exponential(A, B, gamma, power):
+    return np.exp(-(_distances(A, B, gamma) ** power))
+
+
+KERNELS = {
+    "linear": linear,
+    "rbf": rbf,
+    "poly": poly,
+    "sigmoid": sigmoid,
+    "laplacian": laplacian,
+    "exponential": exponential,
+}
 
 
 # --- losses: every method takes and returns arrays, one entry per row ------------------------

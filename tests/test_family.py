@@ -2,6 +2,7 @@
 
 import pickle
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from sklearn.svm import SVR as LibsvmSVR
 from sklearn.svm import OneClassSVM as LibsvmOneClass
 
 from margrave import SVC, SVR, KernelLogisticRegression, ODMClassifier, OneClassSVM
+from margrave.kernels import KERNELS
 from margrave.plots import margins
 from tests import oracle
 from tests.data import load
@@ -24,6 +26,7 @@ ESTIMATORS = [
     SVR(C=2.0),
     SVR(C=2.0, loss="squared_epsilon_insensitive", intercept="regularized"),
     SVR(C=2.0, loss="huber", epsilon=0.4, intercept=None),
+    SVR(C=2.0, kernel="exponential", power=0.7),
     KernelLogisticRegression(C=2.0),
     KernelLogisticRegression(C=2.0, intercept="regularized"),
     KernelLogisticRegression(C=2.0, multi_class="softmax"),
@@ -111,10 +114,12 @@ def test_input_forms(estimator):
         other = with_(estimator, tol=1e-7, gamma=0.5).fit(form, y)
         np.testing.assert_allclose(output(other, form), f, atol=5e-3)
         assert abs(other.objective_ - model.objective_) <= 1e-4 * abs(model.objective_)
-    gram = oracle.rbf(X, X, gamma=0.5)
+    numbers = {name: getattr(model, name) for name in KERNELS[model.kernel]}
+    kernel = partial(oracle.KERNELS[model.kernel], **numbers)
+    gram = kernel(X, X)
     other = with_(estimator, tol=1e-7, kernel="precomputed").fit(gram, y)
     np.testing.assert_allclose(output(other, gram), f, atol=5e-3)
-    called = with_(estimator, tol=1e-7, kernel=lambda A, B: oracle.rbf(A, B, gamma=0.5)).fit(X, y)
+    called = with_(estimator, tol=1e-7, kernel=kernel).fit(X, y)
     np.testing.assert_allclose(output(called, X), f, atol=5e-3)
     linear = with_(estimator, kernel="linear").fit(X, y)
     assert linear.coef_.shape[1] == 3
@@ -178,6 +183,8 @@ BAD_PARAMETERS = [
     (SVR(epsilon=-0.1), "epsilon"),
     (SVR(loss="huber", epsilon=0.0), "epsilon > 0"),
     (SVR(loss="absolute"), "loss"),
+    (SVR(power=0.0), "power"),
+    (SVR(power=1.5), "power"),
     (KernelLogisticRegression(C=-1.0), "C"),
     (KernelLogisticRegression(multi_class="ovo"), "multi_class"),
     (ODMClassifier(lam=0.0), "lam"),

@@ -86,6 +86,8 @@ MODELS = [
     ("targets", NuSVR(kernel="linear")),
     ("targets", BayesianSVR(n_samples=20, intercept=None)),
     ("targets", BayesianSVR(kernel="linear", solver=Gibbs(n_samples=20))),
+    ("three", SVC(kernel="exponential", power=0.7)),
+    ("sparse", SVC(kernel="exponential", solver=EARLY)),
 ]
 METHODS = ["predict", "decision_function", "predict_proba", "score_samples", "certified"]
 

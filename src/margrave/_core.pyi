@@ -24,26 +24,14 @@ class Rows:
     def n_columns(self) -> int: ...
 
 class Kernel:
-    def __init__(
-        self,
-        name: str,
-        gamma: float = 1.0,
-        degree: int = 3,
-        coef0: float = 0.0,
-        offset: float = 0.0,
-    ) -> None: ...
+    def __init__(self, name: str, **numbers: float) -> None: ...
     @property
     def name(self) -> str: ...
+    @property
+    def shift_invariant(self) -> bool: ...
 
 class Loss:
-    def __init__(
-        self,
-        name: str,
-        epsilon: float = 0.0,
-        theta: float = 0.0,
-        upsilon: float = 0.0,
-        floor: float = 0.0,
-    ) -> None: ...
+    def __init__(self, name: str, **numbers: float) -> None: ...
     @property
     def labels(self) -> bool: ...
     @property

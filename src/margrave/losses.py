@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,13 @@ Labels = NDArray[np.int64]
 # name -> the parameters that the loss reads, straight from the compiled table
 LOSSES: dict[str, tuple[str, ...]] = dict(_core.LOSSES)
 SMOOTH_LOSSES = tuple(name for name in LOSSES if _core.Loss(name).smooth)
+
+# parameter of a loss -> what it may be
+_ALLOWED: dict[str, tuple[Callable[[float], bool], str]] = {
+    "epsilon": (lambda value: 0.0 <= value < math.inf, "a number >= 0"),
+    "theta": (lambda value: 0.0 <= value < 1.0, "in [0, 1)"),
+    "upsilon": (lambda value: 0.0 <= value < math.inf, "a number >= 0"),
+}
 
 
 @dataclass(frozen=True)
@@ -42,8 +49,8 @@ class Loss:
 
     Examples
     --------
-    >>> Loss("hinge")
-    Loss(name='hinge', epsilon=0.0, theta=0.0, upsilon=0.0)
+    >>> Loss("epsilon_insensitive", epsilon=0.1).numbers
+    {'epsilon': 0.1}
     """
 
     name: str
@@ -54,13 +61,15 @@ class Loss:
     def __post_init__(self) -> None:
         if self.name not in LOSSES:
             raise ValueError(f"unknown loss {self.name!r}; known losses: {', '.join(LOSSES)}")
-        used = LOSSES[self.name]
-        if "epsilon" in used and not 0.0 <= self.epsilon < math.inf:
-            raise ValueError(f"epsilon must be a number >= 0, got {self.epsilon!r}")
-        if "theta" in used and not 0.0 <= self.theta < 1.0:
-            raise ValueError(f"theta must be in [0, 1), got {self.theta!r}")
-        if "upsilon" in used and not 0.0 <= self.upsilon < math.inf:
-            raise ValueError(f"upsilon must be a number >= 0, got {self.upsilon!r}")
+        for name, value in self.numbers.items():
+            is_allowed, text = _ALLOWED[name]
+            if not is_allowed(value):
+                raise ValueError(f"{name} must be {text}, got {value!r}")
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """The numbers that the loss reads, by name."""
+        return {name: getattr(self, name) for name in LOSSES[self.name]}
 
     @property
     def is_dense(self) -> bool:
@@ -90,7 +99,11 @@ class Loss:
         `floor` is the least share of C that a solver has to tell from zero, for losses whose dual
         variables never reach their bounds.
         """
-        return _core.Loss(self.name, self.epsilon, self.theta, self.upsilon, floor)
+        return _core.Loss(self.name, floor=floor, **self.numbers)
+
+
+# the numbers of all losses, by name
+NUMBERS = tuple(field.name for field in fields(Loss) if field.name != "name")
 
 
 @dataclass(frozen=True)

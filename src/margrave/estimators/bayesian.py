@@ -123,6 +123,7 @@ class BayesianSVC(ClassifierMixin, BayesianMachine):  # type: ignore[misc]
         gamma: str | float = "scale",
         degree: int = 3,
         coef0: float = 0.0,
+        power: float = 1.0,
         features: int | None = None,
         intercept: str | None = "regularized",
         multi_class: str = "crammer_singer",
@@ -144,6 +145,7 @@ class BayesianSVC(ClassifierMixin, BayesianMachine):  # type: ignore[misc]
         self.gamma = gamma
         self.degree = degree
         self.coef0 = coef0
+        self.power = power
         self.features = features
         self.intercept = intercept
         self.multi_class = multi_class
@@ -364,6 +366,7 @@ class BayesianSVR(RegressorMixin, BayesianMachine):  # type: ignore[misc]
         gamma: str | float = "scale",
         degree: int = 3,
         coef0: float = 0.0,
+        power: float = 1.0,
         features: int | None = None,
         intercept: str | None = "regularized",
         keep_draws: bool = False,
@@ -385,6 +388,7 @@ class BayesianSVR(RegressorMixin, BayesianMachine):  # type: ignore[misc]
         self.gamma = gamma
         self.degree = degree
         self.coef0 = coef0
+        self.power = power
         self.features = features
         self.intercept = intercept
         self.keep_draws = keep_draws

@@ -10,12 +10,13 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from margrave import _core
 from margrave.estimators._docs import documented
 from margrave.estimators._input import Floats, refuses
 from margrave.estimators._remote import lazily, on_every_rank
 from margrave.estimators._single import SingleMachine
 from margrave.estimators._transaction import transaction
-from margrave.losses import Loss
+from margrave.losses import LOSSES, Loss
 from margrave.problem import Data, Problem
 from margrave.progress import Callback
 
@@ -72,7 +73,7 @@ class SVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
         **SingleMachine._parameter_constraints,
         "C": [Interval(Real, 0.0, None, closed="neither")],
         "epsilon": [Interval(Real, 0.0, None, closed="left")],
-        "loss": [StrOptions({"epsilon_insensitive", "squared_epsilon_insensitive", "huber"})],
+        "loss": [StrOptions({name for name in LOSSES if not _core.Loss(name).labels})],
         "intercept": [StrOptions({"free", "regularized"}), None],
     }
 
@@ -89,6 +90,7 @@ class SVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
         gamma: str | float = "scale",
         degree: int = 3,
         coef0: float = 0.0,
+        power: float = 1.0,
         loss: str = "epsilon_insensitive",
         intercept: str | None = "free",
         solver: Any = "auto",
@@ -109,6 +111,7 @@ class SVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
         self.gamma = gamma
         self.degree = degree
         self.coef0 = coef0
+        self.power = power
         self.loss = loss
         self.intercept = intercept
         self.solver = solver
@@ -185,5 +188,6 @@ class SVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
         return self._certify(X, y.astype(np.float64), sample_weight)
 
     def _problem(self, data: Data, y: Floats, weight: Floats) -> Problem:
-        loss = Loss(self.loss, epsilon=float(self.epsilon))
+        numbers = {name: float(getattr(self, name)) for name in LOSSES[self.loss]}
+        loss = Loss(self.loss, **numbers)
         return Problem(data, None, y, self.C * weight, loss, self.intercept)

@@ -26,7 +26,7 @@ from margrave.problem import Floats, Problem
 from margrave.rows import size_in_bytes
 from margrave.solvers.base import CHEAP
 from margrave.solvers.levels import Levels
-from margrave.solvers.parts import SHIFT_INVARIANT, Division
+from margrave.solvers.parts import Division
 
 Record = dict[str, Any]
 
@@ -141,7 +141,7 @@ class ActiveSet:
                 start is None
                 and time_left > 0.0
                 and self.problem.total == 0.0
-                and self.problem.data.kernel.name in SHIFT_INVARIANT
+                and self.problem.data.kernel.is_shift_invariant
             ):
                 start = self._cluster()
             rows = self.kernels.rows(self.precision, self.problem.offset, cache=False)

@@ -37,7 +37,7 @@ from margrave.solvers.cluster import Cluster
 from margrave.solvers.descent import Core, Kernels, descend
 from margrave.solvers.distributed import DistributedSet
 from margrave.solvers.hull import HullCore
-from margrave.solvers.parts import SHIFT_INVARIANT, Division, Effort
+from margrave.solvers.parts import Division, Effort
 
 _ROUGH = 1e-3  # tolerance of the blocks down to which single precision and few steps will do
 _TRIALS = 8  # steps per call
@@ -138,7 +138,7 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
         if count == 1:
             return Parts(np.zeros(n, dtype=np.int64))
         if partition is None:
-            by_distance = data.kernel.name in SHIFT_INVARIANT
+            by_distance = data.kernel.is_shift_invariant
             partition = clustering(data.kernel) if by_distance else "random"
         parts = division.split(resolve_partition(partition), count, settings.seed)
         return parts or Random().split(data, count, settings.seed)

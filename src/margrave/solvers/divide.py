@@ -22,7 +22,7 @@ from sklearn.base import BaseEstimator
 from margrave.problem import Floats, Problem, Solution
 from margrave.solvers.base import Settings, check_integer
 from margrave.solvers.levels import Levels
-from margrave.solvers.parts import SHIFT_INVARIANT, Division
+from margrave.solvers.parts import Division
 from margrave.solvers.whole import finish
 from margrave.solvers.working_set import solve_rows
 
@@ -163,7 +163,7 @@ def pays(problems: Sequence[Any]) -> bool:
     return (
         isinstance(first, Problem)
         and max(problem.n_rows for problem in problems) >= _MANY_ROWS
-        and first.data.kernel.name in SHIFT_INVARIANT
+        and first.data.kernel.is_shift_invariant
         and not first.loss.is_dense
         and first.total == 0.0
     )

@@ -32,7 +32,6 @@ Rows = NDArray[np.int64]
 Task = tuple[Any, Floats | None]  # a problem, and where it begins
 Tasks = list[Task]  # of the same rows
 
-SHIFT_INVARIANT = ("rbf", "laplacian")  # kernels that fall with the distance
 _MOST_LOSSES = 20  # of workers, until parts are given up
 
 logger = logging.getLogger("margrave")
@@ -297,7 +296,7 @@ def _boxed(problem: Any, shift: float) -> Any:
     """The problem without a free intercept, unless its sum is given."""
     if problem.intercept != "free" or (isinstance(problem, Problem) and problem.total > 0.0):
         return problem
-    instead = None if problem.data.kernel.name in SHIFT_INVARIANT else "regularized"
+    instead = None if problem.data.kernel.is_shift_invariant else "regularized"
     if isinstance(problem, JointProblem):
         return replace(problem, intercept=instead)
     return replace(problem, intercept=instead, y=problem.y - shift)
