@@ -138,6 +138,32 @@ struct Exponential : KernelBase {  // exp(-a^power), a = gamma^(1/2) |x - z|
     }
 };
 
+struct Matern32 : KernelBase {  // (1 + a) exp(-a), a = (3 gamma)^(1/2) |x - z|
+    static constexpr const char *name = "matern32", *parameters = "gamma";
+    static constexpr Pairing pairing = Pairing::squares;
+    template <class V, class T>
+    static MARGRAVE_INLINE V map(const KernelParams& p, V square) {
+        const V a = square_root(square * T(3 * p.gamma));
+        return (1 + a) * power_of_two(a * T(-kLog2E));
+    }
+    static Rounding rounding(const KernelParams& p, double size) {
+        return {0, 4 + 6 * p.gamma * size};
+    }
+};
+
+struct Matern52 : KernelBase {  // (1 + a + a^2/3) exp(-a), a = (5 gamma)^(1/2) |x - z|
+    static constexpr const char *name = "matern52", *parameters = "gamma";
+    static constexpr Pairing pairing = Pairing::squares;
+    template <class V, class T>
+    static MARGRAVE_INLINE V map(const KernelParams& p, V square) {
+        const V a = square_root(square * T(5 * p.gamma));
+        return (1 + a + a * a / 3) * power_of_two(a * T(-kLog2E));
+    }
+    static Rounding rounding(const KernelParams& p, double size) {
+        return {0, 4 + 6 * p.gamma * size};
+    }
+};
+
 template <class... K>
 struct KernelList {
     static constexpr int size = sizeof...(K);
@@ -153,7 +179,7 @@ struct KernelList {
     }
 };
 
-using Kernels = KernelList<Linear, Rbf, Polynomial, Sigmoid, Laplacian, Exponential>;
+using Kernels = KernelList<Linear, Rbf, Polynomial, Sigmoid, Laplacian, Exponential, Matern32, Matern52>;
 
 }  // namespace MARGRAVE_ISA
 }  // namespace margrave

@@ -35,6 +35,8 @@ KERNELS = [
     ("laplacian", {"gamma": 0.4, "power": 0.7}),
     ("exponential", {"gamma": 0.5, "power": 1.0}),
     ("exponential", {"gamma": 0.5, "power": 0.6}),
+    ("matern32", {"gamma": 0.5}),
+    ("matern52", {"gamma": 0.5}),
 ]
 INTERCEPTS = [None, "regularized", "free"]
 DTYPES = [np.float64, np.float32]

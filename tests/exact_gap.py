@@ -92,6 +92,12 @@ def _map(function, values):
     return found
 
 
+def _matern(square, more):
+    """(1 + t + more t^2 / 3) exp(-t)."""
+    t = mpmath.sqrt(square)
+    return (1 + t + more * square / 3) * mpmath.exp(-t)
+
+
 KERNELS = {
     "rbf": lambda X, p: _map(lambda v: mpmath.exp(-mpf(p["gamma"]) * v), _squares(X)),
     "laplacian": lambda X, p: _map(
@@ -100,6 +106,8 @@ KERNELS = {
     "exponential": lambda X, p: _map(
         lambda v: mpmath.exp(-((mpf(p["gamma"]) * v) ** (mpf(p["power"]) / 2))), _squares(X)
     ),
+    "matern32": lambda X, p: _map(lambda v: _matern(3 * mpf(p["gamma"]) * v, 0), _squares(X)),
+    "matern52": lambda X, p: _map(lambda v: _matern(5 * mpf(p["gamma"]) * v, 1), _squares(X)),
     "poly": lambda X, p: (_products(X) * mpf(p["gamma"]) + mpf(p["coef0"])) ** int(p["degree"]),
     "sigmoid": lambda X, p: _map(
         lambda v: mpmath.tanh(mpf(p["gamma"]) * v + mpf(p["coef0"])), _products(X)

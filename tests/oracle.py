@@ -49,6 +49,16 @@ def exponential(A, B, gamma, power):
     return np.exp(-(_distances(A, B, gamma) ** power))
 
 
+def matern32(A, B, gamma):
+    t = _distances(A, B, 3 * gamma)
+    return (1 + t) * np.exp(-t)
+
+
+def matern52(A, B, gamma):
+    t = _distances(A, B, 5 * gamma)
+    return (1 + t + t**2 / 3) * np.exp(-t)
+
+
 KERNELS = {
     "linear": linear,
     "rbf": rbf,
@@ -56,6 +66,8 @@ KERNELS = {
     "sigmoid": sigmoid,
     "laplacian": laplacian,
     "exponential": exponential,
+    "matern32": matern32,
+    "matern52": matern52,
 }
 
 

@@ -51,6 +51,8 @@ def expected(case, A, B, precision):
         moved = p["gamma"] * dot + abs(p["coef0"])
     elif name == "rbf":
         moved = p["gamma"] * ((A**2).sum(axis=1)[:, None] + (B**2).sum(axis=1)) * K
+    elif name in ("matern32", "matern52"):
+        moved = 3 * p["gamma"] * ((A**2).sum(axis=1)[:, None] + (B**2).sum(axis=1)) * K
     elif name == "laplacian":
         size = p["gamma"] * (np.abs(A).sum(axis=1)[:, None] + np.abs(B).sum(axis=1))
         moved = power_moves(size, K, p["power"], eps) * K

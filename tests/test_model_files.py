@@ -88,6 +88,8 @@ MODELS = [
     ("targets", BayesianSVR(kernel="linear", solver=Gibbs(n_samples=20))),
     ("three", SVC(kernel="exponential", power=0.7)),
     ("sparse", SVC(kernel="exponential", solver=EARLY)),
+    ("binary", SVC(kernel="matern32", solver=COMMITTEE)),
+    ("three", SVC(kernel="matern52")),
 ]
 METHODS = ["predict", "decision_function", "predict_proba", "score_samples", "certified"]
 

@@ -24,6 +24,8 @@ MODELS = [
     ("two", SVC(kernel="laplacian", power=0.7, **FINE)),
     ("two", SVC(kernel="exponential", power=0.7, **FINE)),
     ("targets", SVR(kernel="exponential", **FINE)),
+    ("four", SVC(kernel="matern32", **FINE)),
+    ("sparse", SVC(kernel="matern52", **FINE)),
     ("four", SVC(kernel="linear")),
     ("two", SVC(kernel="linear")),
     ("four", SVC(multi_class="crammer_singer", **FINE)),

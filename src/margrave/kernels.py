@@ -6,7 +6,8 @@
 
 and with a = gamma^(1/2) |x - z|
 
-    exponential  exp(-a^power)
+    exponential  exp(-a^power)                    matern32     (1 + t) exp(-t), t = 3^(1/2) a
+    matern52     (1 + t + t^2/3) exp(-t), t = 5^(1/2) a
 
 The arithmetic is compiled (``cpp/kernel.hpp``); here a kernel is a small value that travels through
 Python, pickles, and names its compiled twin. A Python callable ``k(A, B) -> (len(A), len(B))`` is a

@@ -11,6 +11,7 @@ one-class machines `label` and `scores`, regression `variable`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -152,12 +153,24 @@ def _exponential(graph: _Graph, kernel: Any, X: str, points: Floats) -> str:
     return graph("Exp", graph("Neg", graph("Pow", scaled, np.float64(kernel.power / 2))))
 
 
+def _matern(order: int, graph: _Graph, kernel: Any, X: str, points: Floats) -> str:
+    """(1 + t) exp(-t), or with t^2/3 more; t = (order gamma)^(1/2) |x - z|."""
+    square = graph("Mul", _squares(graph, X, points), np.float64(order * kernel.gamma))
+    t = graph("Sqrt", square)
+    factor = graph("Add", t, np.float64(1.0))
+    if order == 5:
+        factor = graph("Add", factor, graph("Div", square, np.float64(3.0)))
+    return graph("Mul", factor, graph("Exp", graph("Neg", t)))
+
+
 _KERNELS: dict[str, Callable[..., str]] = {
     "poly": _poly,
     "sigmoid": _sigmoid,
     "rbf": _rbf,
     "laplacian": _laplacian,
     "exponential": _exponential,
+    "matern32": partial(_matern, 3),
+    "matern52": partial(_matern, 5),
 }
 
 

@@ -9,7 +9,8 @@ T = TypeVar("T", bound=type)
 _TEXTS = {
     "kernel": """\
     kernel : str or callable, default="rbf"
-        "rbf", "linear", "poly", "sigmoid", "laplacian", "exponential" or "precomputed". A callable gets two arrays of rows and returns the matrix of kernel values.
+        "rbf", "linear", "poly", "sigmoid", "laplacian", "exponential", "matern32", "matern52" or
+        "precomputed". A callable gets two arrays of rows and returns the matrix of kernel values.
         With "precomputed", X is the kernel matrix: square in `fit`, one column per training row
         later.
     gamma : {"scale", "auto"} or float, default="scale"
