@@ -19,6 +19,7 @@ struct LossParams {
     double epsilon = 0.0;
     double theta = 0.0;
     double upsilon = 0.0;
+    double quantile = 0.5;
     double floor = 0.0;  // logistic: the least share of C that a solver has to tell from zero
 };
 
@@ -27,6 +28,7 @@ constexpr Named<LossParams> kLossParameters[] = {
     {"epsilon", &LossParams::epsilon},
     {"theta", &LossParams::theta},
     {"upsilon", &LossParams::upsilon},
+    {"quantile", &LossParams::quantile},
     {"floor", &LossParams::floor},
 };
 
@@ -290,6 +292,25 @@ struct Huber : LossBase {
     }
 };
 
+// C quantile r where r = y - f > 0, else -C (1 - quantile) r;  h = -y beta, -C (1 - quantile) <= beta <= C quantile
+struct Pinball : LossBase {
+    static constexpr const char *name = "pinball", *parameters = "quantile";
+    static constexpr bool labels = false;
+    double quantile;
+    explicit Pinball(const LossParams& p) : LossBase(p), quantile(p.quantile) {}
+    double value(double y, double C, double f) const { return f < y ? hi(y, C) * (y - f) : -lo(y, C) * (f - y); }
+    double slope(double y, double C, double f) const { return f < y ? -hi(y, C) : -lo(y, C); }
+    double h(double y, double, double beta) const { return -y * beta; }
+    double lo(double, double C) const { return -C * (1 - quantile); }
+    double hi(double, double C) const { return C * quantile; }
+    double right(double y, double, double) const { return -y; }
+    double left(double y, double, double) const { return -y; }
+    double curvature(double, double, bool) const { return 0.0; }
+    double gap(double y, double C, double beta, double f) const {
+        return f < y ? (hi(y, C) - beta) * (y - f) : (beta - lo(y, C)) * (f - y);
+    }
+};
+
 // C max(0, -f): what lies below the plane f = 0;  h = 0 on 0 <= beta <= C. It asks for a sum of beta that is not zero.
 struct OneClass : LossBase {
     static constexpr const char* name = "one_class";
@@ -337,7 +358,7 @@ struct LossList {
 };
 
 using Losses = LossList<Hinge, SquaredHinge, EpsilonInsensitive, SquaredEpsilonInsensitive, Logistic, MarginDistribution, Huber,
-                        OneClass, Hull>;
+                        Pinball, OneClass, Hull>;
 
 // One variable that moves: beta + direction * s.
 struct Mover {

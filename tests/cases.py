@@ -20,6 +20,8 @@ LOSSES = [
     ("margin_distribution", {"theta": 0.3, "upsilon": 2.0}),
     ("margin_distribution", {"theta": 0.2, "upsilon": 0.0}),
     ("huber", {"epsilon": 0.2}),
+    ("pinball", {"quantile": 0.5}),
+    ("pinball", {"quantile": 0.9}),
     ("one_class", {}),
     ("hull", {}),
 ]

@@ -272,7 +272,7 @@ def exact_gaps(model, X, y=None, sample_weight=None):
         ones = np.ones(X.shape[0])
         return [_one_class(model, output) for output in _single(model, X, ones, sample_weight)]
     if isinstance(model, SVR):
-        loss = loss_of(model.loss, epsilon=model.epsilon)
+        loss = loss_of(model.loss, epsilon=model.epsilon, quantile=model.quantile)
         return [_plain(o, loss, model.intercept) for o in _single(model, X, y, sample_weight)]
     if model.multi_class in ("crammer_singer", "softmax"):
         return [_joint(model, X, y, sample_weight)]

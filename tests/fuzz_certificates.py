@@ -31,7 +31,7 @@ SHOWN = 3  # findings of a kind that are told in full
 # estimator -> the losses (or None) that it has
 ESTIMATORS = {
     "SVC": ("hinge", "squared_hinge"),
-    "SVR": ("epsilon_insensitive", "squared_epsilon_insensitive", "huber"),
+    "SVR": ("epsilon_insensitive", "squared_epsilon_insensitive", "huber", "pinball"),
     "KernelLogisticRegression": (None,),
     "ODMClassifier": (None,),
     "OneClassSVM": (None,),
@@ -78,6 +78,7 @@ class Recipe:
     target_offset: float = 0.0
     C: float = 1.0
     epsilon: float = 0.1  # in the scale of the targets
+    quantile: float = 0.5
     nu: float = 0.3
     gamma: float = 1.0  # in one over the squared distances
     coef0: float = 1.0
@@ -160,6 +161,7 @@ class Recipe:
             parameters["C"] = self.C
         if self.estimator == "SVR":
             parameters["epsilon"] = self.epsilon * self.target_scale
+            parameters["quantile"] = self.quantile
         if self.estimator in ("NuSVC", "NuSVR", "OneClassSVM"):
             parameters["nu"] = self.nu
         return getattr(margrave, self.estimator)(**parameters)
@@ -243,6 +245,8 @@ def _numbers(rng, recipe):
         numbers["nu"] = lambda: float(rng.uniform(0.05, 0.9))
     if recipe.estimator == "SVR":
         numbers["epsilon"] = lambda: _choice(rng, (0.1, 0.1, 1.0, 1e-3))
+    if recipe.loss == "pinball":
+        numbers["quantile"] = lambda: _choice(rng, (0.5, 0.9, 0.05))
     if recipe.kernel != "linear":
         numbers["gamma"] = lambda: _power(rng, -2, 1)
     if recipe.kernel == "poly":

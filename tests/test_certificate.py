@@ -116,6 +116,7 @@ LINEAR = [
     (SVR, "epsilon_insensitive"),
     (SVR, "squared_epsilon_insensitive"),
     (SVR, "huber"),
+    (SVR, "pinball"),
 ]
 
 

@@ -90,6 +90,7 @@ MODELS = [
     ("sparse", SVC(kernel="exponential", solver=EARLY)),
     ("binary", SVC(kernel="matern32", solver=COMMITTEE)),
     ("three", SVC(kernel="matern52")),
+    ("targets", SVR(loss="pinball", quantile=0.8)),
 ]
 METHODS = ["predict", "decision_function", "predict_proba", "score_samples", "certified"]
 

@@ -29,6 +29,7 @@ _ALLOWED: dict[str, tuple[Callable[[float], bool], str]] = {
     "epsilon": (lambda value: 0.0 <= value < math.inf, "a number >= 0"),
     "theta": (lambda value: 0.0 <= value < 1.0, "in [0, 1)"),
     "upsilon": (lambda value: 0.0 <= value < math.inf, "a number >= 0"),
+    "quantile": (lambda value: 0.0 < value < 1.0, "in (0, 1)"),
 }
 
 
@@ -46,6 +47,8 @@ class Loss:
         Half width of the band of margins that cost nothing (margin distribution), in [0, 1).
     upsilon : float, default=0.0
         Price of a too large margin over that of a too small one (margin distribution), >= 0.
+    quantile : float, default=0.5
+        Share of the targets that lie below the score (pinball), in (0, 1).
 
     Examples
     --------
@@ -57,6 +60,7 @@ class Loss:
     epsilon: float = 0.0
     theta: float = 0.0
     upsilon: float = 0.0
+    quantile: float = 0.5
 
     def __post_init__(self) -> None:
         if self.name not in LOSSES:

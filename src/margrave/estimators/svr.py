@@ -39,12 +39,16 @@ class SVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
         Price of an error beyond `epsilon`, positive.
     epsilon : float, default=0.1
         Half width of the tube in which errors cost nothing, at least 0; for the loss "huber" the
-        error at which the price turns from squared to linear, positive.
+        error at which the price turns from squared to linear, positive; not read by "pinball".
     <kernel>
     loss : str, default="epsilon_insensitive"
-        "epsilon_insensitive", "squared_epsilon_insensitive" or "huber". Price of an error beyond
-        the tube: linear or squared. "huber" has no tube: an error r costs r^2 / (2 epsilon) up to
-        epsilon and \|r\| - epsilon / 2 beyond.
+        "epsilon_insensitive", "squared_epsilon_insensitive", "huber" or "pinball". Price of an
+        error beyond the tube: linear or squared. "huber" has no tube: an error r = y - f costs
+        r^2 / (2 epsilon) up to epsilon and \|r\| - epsilon / 2 beyond. "pinball" is quantile
+        regression: an error costs `quantile` times r if r > 0, else 1 - `quantile` times -r.
+    quantile : float, default=0.5
+        Share of the targets that shall lie below the prediction (loss "pinball"), in (0, 1);
+        several quantiles are as many fits.
     intercept : {"free", "regularized"} or None, default="free"
         <intercept>
     <solver>
@@ -74,6 +78,7 @@ class SVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
         "C": [Interval(Real, 0.0, None, closed="neither")],
         "epsilon": [Interval(Real, 0.0, None, closed="left")],
         "loss": [StrOptions({name for name in LOSSES if not _core.Loss(name).labels})],
+        "quantile": [Interval(Real, 0.0, 1.0, closed="neither")],
         "intercept": [StrOptions({"free", "regularized"}), None],
     }
 
@@ -92,6 +97,7 @@ class SVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
         coef0: float = 0.0,
         power: float = 1.0,
         loss: str = "epsilon_insensitive",
+        quantile: float = 0.5,
         intercept: str | None = "free",
         solver: Any = "auto",
         engine: Any = None,
@@ -113,6 +119,7 @@ class SVR(RegressorMixin, SingleMachine):  # type: ignore[misc]
         self.coef0 = coef0
         self.power = power
         self.loss = loss
+        self.quantile = quantile
         self.intercept = intercept
         self.solver = solver
         self.engine = engine

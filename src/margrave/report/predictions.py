@@ -201,7 +201,11 @@ def residuals(rows: Scored) -> Section | Absent:
     )
     marks, tube = [0.0], getattr(rows.machine, "epsilon", None)
     epsilon = getattr(rows.machine, "epsilon_", tube)  # found by the fit, or given
-    if epsilon is not None:
+    if getattr(rows.machine, "loss", None) == "pinball":
+        below, wanted = rows.share(found <= 0.0), rows.machine.quantile
+        lead += f" {percent(below)} of the targets are not above the prediction, of which"
+        lead += f" {percent(wanted)} are wanted (quantile = {number(wanted)})."
+    elif epsilon is not None:
         marks, within = [-float(epsilon), float(epsilon)], rows.share(np.abs(found) <= epsilon)
         lead += f" {percent(within)} are within epsilon = {number(epsilon)} (dashed)."
     x = Axis.over("target", [rows.truth, rows.predicted], pad=0.04)

@@ -289,7 +289,7 @@ def _level(problem: Problem | JointProblem) -> float:
     if isinstance(problem, JointProblem) or problem.loss.core().labels:
         return 0.0
     is_free = problem.intercept == "free" and problem.total == 0.0
-    return float(np.median(problem.y)) if is_free else 0.0
+    return float(np.quantile(problem.y, problem.loss.quantile)) if is_free else 0.0
 
 
 def _boxed(problem: Any, shift: float) -> Any:
