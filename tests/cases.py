@@ -52,6 +52,13 @@ def name_of(case):
     return getattr(case, "__name__", str(case))
 
 
+def mirrored(case):
+    """The loss of the targets with the other sign: the same, but for quantiles."""
+    name, parameters = case
+    other = {"quantile": 1.0 - parameters["quantile"]} if "quantile" in parameters else {}
+    return name, {**parameters, **other}
+
+
 def oracle_loss(case):
     return oracle.LOSSES[case[0]](**case[1])
 
