@@ -44,20 +44,18 @@ template <class T>
 Vec<T> sparse_squares(const Queries<T>& queries, std::int64_t query, const T* panel, const Panels<T>& panels) {
     const std::int64_t begin = queries.starts[query], end = queries.starts[query + 1];
     Vec<T> sum = {};
+    std::int64_t at = begin, last = -1;
     for (std::int64_t k = 0; k < panels.features; ++k) {
         const std::int64_t column = panels.columns ? panels.columns[k] : k;
-        std::int64_t low = begin, high = end;
-        while (low < high) {
-            const std::int64_t middle = low + (high - low) / 2;
-            if (queries.columns[middle] < column) low = middle + 1;
-            else high = middle;
-        }
-        const T x = low < end && queries.columns[low] == column ? queries.values[low] : T(0);
+        if (column < last) at = begin;  // columns of a compact panel ascend but for one step back per point
+        last = column;
+        while (at < end && queries.columns[at] < column) ++at;
+        const T x = at < end && queries.columns[at] == column ? queries.values[at] : T(0);
         const Vec<T> apart = x - load(panel + k * kLanes<T>);
         sum += apart * apart;
     }
     if (!panels.slot) return sum;
-    for (std::int64_t at = begin; at < end; ++at)
+    for (at = begin; at < end; ++at)
         if (panels.slot[queries.columns[at]] < 0) sum += queries.values[at] * queries.values[at];
     return sum;
 }
