@@ -131,18 +131,18 @@ NB_MODULE(_core, m) {
         .def("slope", [](const PyLoss& l, Doubles y, Doubles C, Doubles f) {
             return l.map([](const auto& loss, double a, double b, double c) { return loss.slope(a, b, c); }, y, C, f); },
             nb::arg("y"), nb::arg("C"), nb::arg("f"))
-        .def("bend", [](const PyLoss& l, Doubles y, Doubles C, Doubles f) {
-            return l.map([](const auto& loss, double a, double b, double c) { return loss.bend(a, b, c); }, y, C, f); },
+        .def("second_derivative", [](const PyLoss& l, Doubles y, Doubles C, Doubles f) {
+            return l.map([](const auto& loss, double a, double b, double c) { return loss.second_derivative(a, b, c); }, y, C, f); },
             nb::arg("y"), nb::arg("C"), nb::arg("f"))
         .def_prop_ro("quadratic", [](const PyLoss& l) {
             bool quadratic = true;
             Losses::visit(l.params, [&](const auto& loss) { quadratic = loss.quadratic; });
             return quadratic; }, "Whether the conjugate is a parabola on either side of zero.")
-        .def("right", [](const PyLoss& l, Doubles y, Doubles C, Doubles beta) {
-            return l.map([](const auto& loss, double a, double b, double c) { return c < loss.hi(a, b) ? loss.right(a, b, c) : kInfinity; }, y, C, beta); },
+        .def("right_derivative", [](const PyLoss& l, Doubles y, Doubles C, Doubles beta) {
+            return l.map([](const auto& loss, double a, double b, double c) { return c < loss.hi(a, b) ? loss.right_derivative(a, b, c) : kInfinity; }, y, C, beta); },
             nb::arg("y"), nb::arg("C"), nb::arg("beta"), "Derivative of the conjugate to the right; infinite at the upper bound.")
-        .def("left", [](const PyLoss& l, Doubles y, Doubles C, Doubles beta) {
-            return l.map([](const auto& loss, double a, double b, double c) { return c > loss.lo(a, b) ? loss.left(a, b, c) : -kInfinity; }, y, C, beta); },
+        .def("left_derivative", [](const PyLoss& l, Doubles y, Doubles C, Doubles beta) {
+            return l.map([](const auto& loss, double a, double b, double c) { return c > loss.lo(a, b) ? loss.left_derivative(a, b, c) : -kInfinity; }, y, C, beta); },
             nb::arg("y"), nb::arg("C"), nb::arg("beta"), "Derivative of the conjugate to the left; infinite at the lower bound.")
         .def("conjugate", [](const PyLoss& l, Doubles y, Doubles C, Doubles beta) {
             return l.map([](const auto& loss, double a, double b, double c) { return loss.h(a, b, c); }, y, C, beta); },

@@ -253,8 +253,8 @@ class DualPoint {
 
     template <class L>
     void moved(const L& loss, std::int64_t i) {
-        right_[i] = beta[i] < hi_[i] ? loss.right(y[i], C[i], beta[i]) : kInfinity;
-        left_[i] = beta[i] > lo_[i] ? loss.left(y[i], C[i], beta[i]) : -kInfinity;
+        right_[i] = beta[i] < hi_[i] ? loss.right_derivative(y[i], C[i], beta[i]) : kInfinity;
+        left_[i] = beta[i] > lo_[i] ? loss.left_derivative(y[i], C[i], beta[i]) : -kInfinity;
     }
 
     // Any start in the box becomes one of the right sum: what is on the side that is too heavy is scaled down; if that does not

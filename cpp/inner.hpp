@@ -71,8 +71,8 @@ struct InnerSolver {
     // The derivatives and the room of a variable that took a new value.
     MARGRAVE_INLINE void moved(int i) {
         const double beta = p.beta[i];
-        right[i] = beta < p.hi[i] ? T(loss.right(p.y[i], p.C[i], beta)) : T(kInfinity);
-        left[i] = beta > p.lo[i] ? T(loss.left(p.y[i], p.C[i], beta)) : T(-kInfinity);
+        right[i] = beta < p.hi[i] ? T(loss.right_derivative(p.y[i], p.C[i], beta)) : T(kInfinity);
+        left[i] = beta > p.lo[i] ? T(loss.left_derivative(p.y[i], p.C[i], beta)) : T(-kInfinity);
         room_up[i] = T(p.hi[i] - beta);
         room_down[i] = T(beta - p.lo[i]);
     }

@@ -27,15 +27,18 @@ struct KernelParams {
 
 // By these names numbers come from Python.
 constexpr Named<KernelParams> kKernelParameters[] = {
-    {"gamma", &KernelParams::gamma}, {"degree", &KernelParams::degree},
-    {"coef0", &KernelParams::coef0}, {"power", &KernelParams::power},
+    {"gamma", &KernelParams::gamma},   {"degree", &KernelParams::degree},
+    {"coef0", &KernelParams::coef0},   {"power", &KernelParams::power},
     {"offset", &KernelParams::offset},
 };
 
 enum class Pairing { product, distance, squares };
 
 // What rounding does to a kernel value k(x, z), in units of kUnit times a modest factor that grows
-// with the number of features: at most product(x) product(z) + (relative(x) + relative(z)) |k(x, z)|.
+// with the number of features: at most
+//
+//     product(x) product(z) + (relative(x) + relative(z)) |k(x, z)|
+//
 // `rounding` of a kernel tells both from a point's size, |x|^2 or (Pairing::distance) |x|_1. Where
 // all products are zero the kernel is never negative. `root` is the square root of |k(x, x)|.
 struct Rounding {
@@ -54,7 +57,8 @@ inline double error_of_power(double size, double power) {
 
 struct KernelBase {
     static constexpr const char* parameters = "";
-    static constexpr bool additive = false;  // the value of a sum of points is the sum of their values
+    // The value of a sum of points is the sum of their values.
+    static constexpr bool additive = false;
     // The slope at zero is infinite: squares of close points are summed from differences.
     static constexpr bool steep = false;
 };
@@ -179,7 +183,8 @@ struct KernelList {
     }
 };
 
-using Kernels = KernelList<Linear, Rbf, Polynomial, Sigmoid, Laplacian, Exponential, Matern32, Matern52>;
+using Kernels =
+    KernelList<Linear, Rbf, Polynomial, Sigmoid, Laplacian, Exponential, Matern32, Matern52>;
 
 }  // namespace MARGRAVE_ISA
 }  // namespace margrave

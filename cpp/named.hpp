@@ -6,7 +6,7 @@ namespace margrave {
 template <class Params>
 struct Named {
     const char* name;
-    double Params::*member;
+    double Params::* member;
 };
 
 }  // namespace margrave

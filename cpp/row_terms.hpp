@@ -224,13 +224,13 @@ class RowTerms {
     double response(const L& loss, std::int64_t i, const double* centre, double delta, double f, double* bend) const {
         const double y = y_[i], C = C_[i];
         if (delta == 0) {
-            if (bend) *bend = loss.bend(y, C, f);
+            if (bend) *bend = loss.second_derivative(y, C, f);
             return -loss.slope(y, C, f);
         }
         const double k = delta / C, lo = loss.lo(y, C), hi = loss.hi(y, C);
         const double beta = one_step(loss, y, C, centre ? centre[i] : 0.0, f, k);
         if (bend) {
-            const bool corner = beta == 0 && loss.right(y, C, 0.0) != loss.left(y, C, 0.0);
+            const bool corner = beta == 0 && loss.right_derivative(y, C, 0.0) != loss.left_derivative(y, C, 0.0);
             *bend = beta > lo && beta < hi && !corner ? 1 / (k + loss.curvature(y, C, beta > 0)) : 0.0;
         }
         return beta;

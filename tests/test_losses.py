@@ -163,8 +163,8 @@ def extended_gap(naive, y, C, beta, f):
     return naive.gap(*wide).astype(float)
 
 
-def test_slope_and_bend(case):
-    """The slope is the oracle's; where the loss is smooth, the bend is the slope's derivative."""
+def test_slope_and_second_derivative(case):
+    """The slope is the oracle's; where the loss is smooth, its derivative is the core's."""
     naive, core = cases.oracle_loss(case), build.core_loss(case)
     y, C, _, f, _ = rows_of(naive, "ordinary")
     slope = core.slope(y, C, f)
@@ -172,14 +172,18 @@ def test_slope_and_bend(case):
     step = 1e-6 * (1 + np.abs(f))
     ahead, behind = core.slope(y, C, f + step), core.slope(y, C, f - step)
     if not core.smooth:
-        assert np.all(core.bend(y, C, f) == 0)
+        assert np.all(core.second_derivative(y, C, f) == 0)
         assert jump(core, y[:20], C[:20]) >= 0.9
         return
-    near = core.bend(y, C, f - step) == core.bend(y, C, f + step)  # no kink in between
+    near = core.second_derivative(y, C, f - step) == core.second_derivative(
+        y, C, f + step
+    )  # no kink in between
     near |= case[0] == "logistic"
     assert near.mean() > 0.9
     rate = (ahead - behind) / (2 * step)
-    np.testing.assert_allclose(core.bend(y, C, f)[near], rate[near], rtol=1e-5, atol=1e-6 * C.max())
+    np.testing.assert_allclose(
+        core.second_derivative(y, C, f)[near], rate[near], rtol=1e-5, atol=1e-6 * C.max()
+    )
 
 
 def jump(core, y, C):

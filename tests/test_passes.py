@@ -61,7 +61,7 @@ def test_envelope(loss):
     if core.smooth:
         beta, bend = terms.respond(None, 0.0, f)
         np.testing.assert_allclose(beta, -core.slope(y, C, f))
-        np.testing.assert_allclose(bend, core.bend(y, C, f))
+        np.testing.assert_allclose(bend, core.second_derivative(y, C, f))
         return
     beta, bend = terms.respond(centre, delta, f)
 

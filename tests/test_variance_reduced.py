@@ -326,7 +326,7 @@ def test_steepest_is_the_largest_bend(loss):
     core = build.core_loss(loss)
     brute = [
         max(
-            core.bend(np.full_like(f, y_i), np.full_like(f, C_i), f).max()
+            core.second_derivative(np.full_like(f, y_i), np.full_like(f, C_i), f).max()
             for f in (grid, y_i - grid, y_i + grid)
         )
         for y_i, C_i in zip(y, C, strict=True)

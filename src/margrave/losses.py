@@ -93,8 +93,8 @@ class Loss:
         Every loss takes it at its target, at zero, or far from the target on either side.
         """
         core, far = self.core(), 3.0 + self.epsilon + np.abs(y)
-        bends = [core.bend(y, C, f) for f in (y, np.zeros_like(y), y - far, y + far)]
-        largest: Floats = np.max(bends, axis=0)
+        found = [core.second_derivative(y, C, f) for f in (y, np.zeros_like(y), y - far, y + far)]
+        largest: Floats = np.max(found, axis=0)
         return largest
 
     def core(self, floor: float = 0.0) -> _core.Loss:

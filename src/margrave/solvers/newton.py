@@ -170,7 +170,7 @@ class _NewtonPoint:
     def _step(self, gap: float) -> bool:
         """Go to the minimum along Newton's direction; False if there is nothing to gain."""
         y, C, f = self.problem.y, self.problem.C, self.scores
-        g, c = self.loss.slope(y, C, f), self.loss.bend(y, C, f)
+        g, c = self.loss.slope(y, C, f), self.loss.second_derivative(y, C, f)
         active = np.flatnonzero(c > 1e-9 * c.max())
         goal = -g  # of beta; on the active rows from the system
         goal[active] = self._system(active, g[active], c[active], goal, gap)
