@@ -132,6 +132,7 @@ class TileSource final : public KernelSource<T> {
     bool apply_carefully(const Subset& queries, const double* coef, const Subset& points, double* sums, double* errors, Watch* watch) override {
         const bool dot = rule_.pairing != Pairing::distance;
         const double terms = 3 * double(points_.features) + 2, second_order = terms * terms * kUnit * kUnit;
+        const double units = (kernel_.power == 1 ? 2 : 64) * kUnit;  // powers go by way of logarithms
         std::vector<std::vector<double>> buffers(threads_.count());
         constexpr std::int64_t per = 16;
         return threads_.run((points.count + per - 1) / per, watch, [&](std::int64_t t, int worker) {
@@ -145,7 +146,7 @@ class TileSource final : public KernelSource<T> {
                 for (std::int64_t q = 0; q < queries.count; ++q) {
                     double size = 0;
                     const double s = careful_pair(queries[q], z, own_z, dot, size).value();
-                    const double off = 2 * kUnit * std::fabs(s) + second_order * size;
+                    const double off = units * std::fabs(s) + second_order * size;
                     const double k = value_of(s), most = std::max(std::fabs(value_of(s + off) - k), std::fabs(value_of(s - off) - k));
                     total.add_product(coef[q], k + kernel_.offset);
                     error += std::fabs(coef[q]) * (most + (8 + kernel_.degree) * kUnit * std::fabs(k));
@@ -212,12 +213,25 @@ class TileSource final : public KernelSource<T> {
             });
             return sum;
         }
-        queries_.each(query, [&](std::int64_t k, double x) { sum.add_product(x, z[k]), size += 2 * std::fabs(x * z[k]); });
-        if (!shift_invariant_) return sum;
-        CompensatedSum distance = own_z;
-        queries_.each(query, [&](std::int64_t, double x) { distance.add_product(x, x), size += x * x; });
-        distance.add(-2 * sum.high), distance.low -= 2 * sum.low;
-        return distance;
+        if (!shift_invariant_) {
+            queries_.each(query, [&](std::int64_t k, double x) { sum.add_product(x, z[k]), size += 2 * std::fabs(x * z[k]); });
+            return sum;
+        }
+        // Squares of differences: what is close to zero keeps its digits. The features that a sparse query has not are the rest.
+        CompensatedSum rest = own_z;
+        queries_.each(query, [&](std::int64_t k, double x) {
+            CompensatedSum apart{x, 0};
+            apart.add(-z[k]);
+            sum.add_product(apart.high, apart.high);
+            sum.low += 2 * apart.high * apart.low;
+            if (queries_.sparse) rest.add_product(-z[k], z[k]);
+        });
+        size = sum.high;
+        if (!queries_.sparse) return sum;
+        size += 2 * own_z.high;
+        sum.add(rest.high);
+        sum.low += rest.low;
+        return sum;
     }
     double value_of(double number) const {
         double value = 0;
