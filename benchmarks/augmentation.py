@@ -180,8 +180,8 @@ def costs() -> dict[str, Any]:
     from margrave.problem import Data, Problem
     from margrave.progress import Progress
     from margrave.solvers import Settings
-    from margrave.solvers.augmentation import Weights
-    from margrave.solvers.gibbs import _WeightSampler
+    from margrave.solvers.bayes.gibbs import _WeightSampler
+    from margrave.solvers.linear.augmentation import Weights
 
     def problem(X: Any, y: np.ndarray) -> Any:
         rows = Data(X, Kernel("linear"), np.array([0, len(y)], dtype=np.int64))

@@ -5,7 +5,8 @@ import pytest
 from scipy import sparse
 
 from margrave.losses import Loss
-from margrave.solvers import active_set, levels, sample_start, working_set
+from margrave.solvers.divide import levels
+from margrave.solvers.kernel import active_set, sample_start, working_set
 from tests import build, cases, golden
 
 TOL = 1e-8

@@ -12,8 +12,8 @@ from margrave import SVC, SVR, RowBlocks
 from margrave.blocks.augmented import Parabolas, sides_of
 from margrave.losses import Loss
 from margrave.solvers import ExpectationMaximization
-from margrave.solvers.augmentation import Coefficients, Weights
-from margrave.solvers.stretches import stretches_of
+from margrave.solvers.linear.augmentation import Coefficients, Weights
+from margrave.solvers.linear.stretches import stretches_of
 from tests import build, oracle
 from tests.data import GOLDEN, load
 from tests.golden import RECORDS
@@ -284,7 +284,7 @@ def test_many_rows_come_in_shards_that_do_not_depend_on_workers():
 
 @pytest.mark.parametrize("name", ["serial", "threads", "dask", "mpi"])
 def test_every_engine(name, engine_of, monkeypatch):
-    monkeypatch.setattr("margrave.solvers.stretches._LEAST_ROWS", 1)
+    monkeypatch.setattr("margrave.solvers.linear.stretches._LEAST_ROWS", 1)
     X, y = rows(9_000, 3)
     classes = np.digitize(X[:, 0], [-0.5, 0.5])
     expected = SVC(kernel="linear", solver="em").fit(X, y)

@@ -16,7 +16,7 @@ from margrave.blocks.augmented import draw_scales, drawn_sums, sides_of, stream_
 from margrave.losses import Loss
 from margrave.models import Posterior
 from margrave.solvers import Gibbs
-from margrave.solvers.mixing import Trace
+from margrave.solvers.bayes.mixing import Trace
 from tests import oracle
 from tests.data import load
 
@@ -253,7 +253,7 @@ def test_several_classes(multi_class, kernel):
 
 @pytest.mark.parametrize("name", ["serial", "threads", "dask", "mpi"])
 def test_draws_are_the_same_on_every_engine(name, engine_of, monkeypatch):
-    monkeypatch.setattr("margrave.solvers.stretches._LEAST_ROWS", 1)
+    monkeypatch.setattr("margrave.solvers.linear.stretches._LEAST_ROWS", 1)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(9000, 2))
     y = X[:, 0] + rng.normal(size=9000) > 0

@@ -10,9 +10,11 @@ import pytest
 from margrave import SVC, OneClassSVM
 from margrave.engines import Serial, ShardLost
 from margrave.progress import Progress
-from margrave.solvers import BlockMinimization, Settings, cluster, distributed
-from margrave.solvers.block_minimization import best_step
-from margrave.solvers.checkpoint import Checkpoint
+from margrave.solvers import BlockMinimization, Settings
+from margrave.solvers.distributed import cluster
+from margrave.solvers.distributed import working_set as distributed
+from margrave.solvers.distributed.block_minimization import best_step
+from margrave.solvers.distributed.checkpoint import Checkpoint
 from tests import build, cases, golden
 from tests.data import moons200
 from tests.test_divide import Given, blocks, moons
@@ -220,7 +222,7 @@ def test_order_of_blocks_does_not_matter():
 
 def test_the_working_set_goes_round_when_it_is_small(monkeypatch):
     """Many rounds, members that leave and come back, and several blocks that own them."""
-    monkeypatch.setattr("margrave.solvers.distributed._LARGEST_SET", 12)
+    monkeypatch.setattr("margrave.solvers.distributed.working_set._LARGEST_SET", 12)
     for intercept in cases.INTERCEPTS:
         for loss in (("hinge", {}), ("logistic", {}), ("epsilon_insensitive", {"epsilon": 0.1})):
             X, y = targets(loss, n=120)
@@ -318,7 +320,7 @@ def test_bytes_of_a_round(monkeypatch):
     """Candidates, new rows, and a number per member: no number per row."""
     X, y = moons200(4000)
     q, d, k = 128, X.shape[1], 2
-    monkeypatch.setattr("margrave.solvers.distributed._LARGEST_SET", q)
+    monkeypatch.setattr("margrave.solvers.distributed.working_set._LARGEST_SET", q)
     problem = build.problem(X, y, 1.0, ("hinge", {}), ("rbf", {"gamma": 0.5}), None)
     _, progress = run(problem, BlockMinimization(blocks=k, rounds=0), tol=1e-3)
     rounds = [
@@ -382,7 +384,7 @@ def test_lost_workers_change_nothing(monkeypatch, intercept, few):
 
 
 def test_rare_checkpoints_change_nothing(monkeypatch):
-    monkeypatch.setattr("margrave.solvers.distributed._LARGEST_SET", 40)
+    monkeypatch.setattr("margrave.solvers.distributed.working_set._LARGEST_SET", 40)
     problem = moons(10.0, 4.0, intercept="free")
     solver = BlockMinimization(blocks=3)
     expected, _ = run(problem, solver, tol=1e-5, engine=Fragile())
@@ -392,7 +394,7 @@ def test_rare_checkpoints_change_nothing(monkeypatch):
 
 
 def test_workers_that_never_stay(monkeypatch):
-    monkeypatch.setattr(cluster, "_MOST_LOSSES", 3)
+    monkeypatch.setattr(cluster, "MOST_LOSSES", 3)
     with pytest.raises(RuntimeError, match=r"lost 4 times.*worker 1: gone"):
         run(moons(), BlockMinimization(blocks=2), engine=Fragile(*range(1000)))
 
@@ -447,7 +449,7 @@ class Killed(Exception):
 
 @pytest.mark.parametrize(("after", "few"), [(1, 5000), (5, 5000), (12, 5000), (12, 10), (18, 10)])
 def test_a_killed_run_is_resumed(tmp_path, monkeypatch, after, few):
-    monkeypatch.setattr("margrave.solvers.distributed._LARGEST_SET", 40)
+    monkeypatch.setattr("margrave.solvers.distributed.working_set._LARGEST_SET", 40)
     monkeypatch.setattr(distributed, "_FEW_ROWS", few)
     monkeypatch.setattr(distributed, "_SPARE_ROWS", 0)
     monkeypatch.setattr(distributed, "_BETWEEN_CHECKPOINTS", 1)
@@ -481,7 +483,7 @@ def test_a_killed_run_is_resumed(tmp_path, monkeypatch, after, few):
 def test_several_problems_are_resumed(tmp_path, monkeypatch):
     from sklearn.datasets import load_iris
 
-    monkeypatch.setattr("margrave.solvers.distributed._LARGEST_SET", 20)
+    monkeypatch.setattr("margrave.solvers.distributed.working_set._LARGEST_SET", 20)
     monkeypatch.setattr(distributed, "_BETWEEN_CHECKPOINTS", 1)
     X, y = load_iris(return_X_y=True)
     parameters = {"C": 4.0, "gamma": 0.5, "engine": "serial", "multi_class": "ovr"}

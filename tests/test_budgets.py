@@ -186,7 +186,7 @@ def test_ctrl_c_before_the_first_point_is_passed_on(machine, monkeypatch):
     def press(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("margrave.solvers.working_set.sample_start", press)
+    monkeypatch.setattr("margrave.solvers.kernel.working_set.sample_start", press)
     X, y = blobs(5000)
     with pytest.raises(KeyboardInterrupt, match="keeps the model"):
         machine.fit(X, y)

@@ -138,8 +138,8 @@ def test_long_rows(estimator, loss, intercept, scale):
 @pytest.mark.parametrize("scale", [0.1, 1.0, 1e3])
 def test_newton_bounds_its_own_gap(estimator, loss, intercept, scale, monkeypatch):
     """By norms, without another pass over the rows, where these are many."""
-    monkeypatch.setattr("margrave.solvers.certificate._CHEAP", 0)
-    monkeypatch.delattr("margrave.solvers.certificate._Single.by_weights")
+    monkeypatch.setattr("margrave.solvers.certificate.figures._CHEAP", 0)
+    monkeypatch.delattr("margrave.solvers.certificate.single.SingleGap.by_weights")
     rng = np.random.default_rng(1)
     X = rng.normal(size=(80, 3)) * scale
     y = X @ [1, 2, 3] / scale + 0.5 * rng.normal(size=80)

@@ -267,7 +267,7 @@ def disturb(model, client, number, at):
 def test_lost_workers(fragile, number, monkeypatch):
     from margrave.engines.dask import Dask
 
-    monkeypatch.setattr("margrave.solvers.distributed._LARGEST_SET", 40)
+    monkeypatch.setattr("margrave.solvers.distributed.working_set._LARGEST_SET", 40)
     solver = BlockMinimization(blocks=3)
     expected = SVC(C=10.0, gamma=4.0, tol=1e-4, solver=solver, engine="serial").fit(X, LABELS)
     engine = Dask(fragile, timeout=3.0)
@@ -292,7 +292,8 @@ import os, sys
 import numpy as np
 from sklearn.datasets import make_moons
 from margrave import SVC
-from margrave.solvers import BlockMinimization, distributed
+from margrave.solvers import BlockMinimization
+from margrave.solvers.distributed import working_set as distributed
 distributed._LARGEST_SET = 40
 distributed._BETWEEN_CHECKPOINTS = 1
 X, y = make_moons(600, noise=0.25, random_state=0)

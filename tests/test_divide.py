@@ -21,10 +21,10 @@ from margrave.solvers import (
     DivideAndConquer,
     MergeTree,
     Settings,
-    levels,
-    working_set,
 )
-from margrave.solvers.parts import Division, Effort
+from margrave.solvers.divide import levels
+from margrave.solvers.divide.parts import Division, Effort
+from margrave.solvers.kernel import working_set
 from tests import build, cases, golden
 
 RECORDS = json.loads((Path(__file__).parent / "golden" / "blocks.json").read_text())
@@ -477,7 +477,7 @@ def test_time_ends_while_support_vectors_are_solved_alone(monkeypatch):
             time.sleep(0.01)
         return np.zeros_like(beta), 0
 
-    monkeypatch.setattr("margrave.solvers.divide.solve_rows", too_late)
+    monkeypatch.setattr("margrave.solvers.divide.divide_and_conquer.solve_rows", too_late)
     X, y = blobs(800)
     model = SVC(gamma=2.0, solver=DivideAndConquer(levels=2), time_limit=1.0)
     with pytest.warns(Warning, match="time_limit"):
@@ -514,11 +514,11 @@ def test_small_classes_and_machines_without_support():
 
 
 def test_auto_divides_many_rows(monkeypatch):
-    from margrave.solvers import divide
+    from margrave.solvers.divide import divide_and_conquer
 
     X, y = blobs(800)
     assert SVC(gamma=2.0).fit(X, y).solver_ == "exact"
-    monkeypatch.setattr(divide, "_MANY_ROWS", 500)
+    monkeypatch.setattr(divide_and_conquer, "_MANY_ROWS", 500)
     model = SVC(gamma=2.0).fit(X, y)
     assert model.solver_ == "dc" and model.converged_ and hasattr(model, "early_")
     assert SVC(kernel="poly").fit(X, y).solver_ == "exact"

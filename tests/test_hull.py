@@ -15,8 +15,8 @@ from margrave import SVC, HardMarginSVC, NuSVC, NuSVR
 from margrave.blocks.hull import fill, level, project
 from margrave.blocks.saddle import rotated
 from margrave.solvers import FrankWolfe, PairSwaps, Saddle, WorkingSet
-from margrave.solvers.hull import bounds
-from margrave.solvers.hull_run import find_levels
+from margrave.solvers.hull.distance import bounds
+from margrave.solvers.hull.shards import find_levels
 from tests.data import GOLDEN, load
 
 ROWS = {"iris": [0, 75, 149], "bc": [0, 284, 568], "moons": [0, 199, 399]}

@@ -142,7 +142,7 @@ def test_many_rows_start_from_a_sample_and_leave_out_content_rows(monkeypatch):
     model = NuSVC(0.25, gamma=0.5, tol=1e-4).fit(X, y)
     theirs = LibsvmNuSVC(nu=0.25, gamma=0.5, tol=1e-6).fit(X, y)
     np.testing.assert_allclose(model.decision_function(X), theirs.decision_function(X), atol=0.05)
-    monkeypatch.setattr("margrave.solvers.working_set._MANY_ROWS", 1000)
+    monkeypatch.setattr("margrave.solvers.kernel.working_set._MANY_ROWS", 1000)
     active = NuSVC(0.25, gamma=0.5, tol=1e-4).fit(X, y)
     assert any("active" in told for told in active.history_)
     assert active.objective_ == pytest.approx(model.objective_, rel=2e-4)

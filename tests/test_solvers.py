@@ -160,7 +160,7 @@ def test_newton_of_any_rank():
 
 def test_newton_preconditioner_is_the_greedy_determinant():
     """Pivots of the partial Cholesky factor maximise the determinant one after the other."""
-    from margrave.solvers.newton import _NewtonPoint
+    from margrave.solvers.kernel.newton import _NewtonPoint
 
     rng = np.random.default_rng(3)
     X = rng.standard_normal((30, 3))

@@ -487,7 +487,7 @@ def test_a_core_that_ctrl_c_has_stopped(monkeypatch):
 
     model = SVC(kernel="linear").fit(*OLD)
     before = Before(model)
-    monkeypatch.setattr("margrave.solvers.linear.NewtonRun", stop)
+    monkeypatch.setattr("margrave.solvers.linear.solve.NewtonRun", stop)
     with pytest.raises(KeyboardInterrupt):
         model.fit(*NEW)
     before.verify()

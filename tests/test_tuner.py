@@ -411,8 +411,8 @@ def test_many_rows_are_not_lent_but_start_from_each_other(monkeypatch):
     """Where solvers look at active rows only: same scores."""
     wanted = Tuner(SVC(tol=TOL), GRID, 4, "roc_auc", prune=False).fit(X, TWO)
     monkeypatch.setattr("margrave.tuner._MANY_ROWS", 100)
-    monkeypatch.setattr("margrave.solvers.working_set._MANY_ROWS", 100)
-    monkeypatch.setattr("margrave.solvers.divide._MANY_ROWS", 100)
+    monkeypatch.setattr("margrave.solvers.kernel.working_set._MANY_ROWS", 100)
+    monkeypatch.setattr("margrave.solvers.divide.divide_and_conquer._MANY_ROWS", 100)
     found = Tuner(SVC(tol=TOL), GRID, 4, "roc_auc", prune=False).fit(X, TWO)
     np.testing.assert_allclose(split_scores(found), split_scores(wanted), atol=2e-3)
 

@@ -21,8 +21,8 @@ from margrave.losses import SMOOTH_LOSSES, Loss
 from margrave.problem import Data, Problem
 from margrave.progress import Progress
 from margrave.solvers import Newton, Settings, VarianceReduced, resolve_solver
-from margrave.solvers.landmarks import compressed, landmarks
-from margrave.solvers.variance_reduced import METHODS
+from margrave.solvers.linear.variance_reduced import METHODS
+from margrave.solvers.published.landmarks import compressed, landmarks
 from tests import build, cases
 from tests.data import load
 from tests.systems import posix

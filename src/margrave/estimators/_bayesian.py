@@ -23,8 +23,8 @@ from margrave.progress import Progress
 from margrave.resources import one_blas_thread, thread_count
 from margrave.rows import RemoteRows, RowBlocks
 from margrave.solvers import Gibbs, Settings
-from margrave.solvers.augmentation import check_memory, featured
-from margrave.solvers.gibbs import Sampled
+from margrave.solvers.bayes.gibbs import Sampled
+from margrave.solvers.linear.augmentation import check_memory, featured
 
 _MOST_R_HAT, _LEAST_ESS = 1.05, 100.0
 

@@ -1,6 +1,6 @@
 """What classifiers by the distance of hulls share: from points of the hulls to a decision function.
 
-The solvers of `margrave.solvers.hull` find z, the shortest line between the (reduced) hulls of two
+The solvers in `margrave.solvers.hull` find z, the shortest line between the (reduced) hulls of two
 classes, as sum_i beta_i x_i. With s_i = z'x_i, p+ the score of the positive rows that carry weight
 below their cap, and p- that of the negative ones,
 

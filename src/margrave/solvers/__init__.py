@@ -9,20 +9,20 @@ from typing import Any
 from margrave.problem import Solution
 from margrave.solvers.auto import Auto
 from margrave.solvers.base import Settings, Solver
-from margrave.solvers.block_minimization import BlockMinimization
-from margrave.solvers.cascade import Cascade
-from margrave.solvers.coordinate_descent import CoordinateDescent
-from margrave.solvers.distribution import DistributionPreserving
-from margrave.solvers.divide import DivideAndConquer
-from margrave.solvers.expectation_maximization import ExpectationMaximization
-from margrave.solvers.frank_wolfe import FrankWolfe
-from margrave.solvers.gibbs import Gibbs
-from margrave.solvers.merge_tree import MergeTree
-from margrave.solvers.newton import Newton
-from margrave.solvers.pairs import PairSwaps
-from margrave.solvers.saddle import Saddle
-from margrave.solvers.variance_reduced import VarianceReduced
-from margrave.solvers.working_set import WorkingSet
+from margrave.solvers.bayes.gibbs import Gibbs
+from margrave.solvers.distributed.block_minimization import BlockMinimization
+from margrave.solvers.divide.divide_and_conquer import DivideAndConquer
+from margrave.solvers.divide.merge_tree import MergeTree
+from margrave.solvers.hull.frank_wolfe import FrankWolfe
+from margrave.solvers.hull.pairs import PairSwaps
+from margrave.solvers.hull.saddle import Saddle
+from margrave.solvers.kernel.coordinate_descent import CoordinateDescent
+from margrave.solvers.kernel.newton import Newton
+from margrave.solvers.kernel.working_set import WorkingSet
+from margrave.solvers.linear.expectation_maximization import ExpectationMaximization
+from margrave.solvers.linear.variance_reduced import VarianceReduced
+from margrave.solvers.published.cascade import Cascade
+from margrave.solvers.published.distribution import DistributionPreserving
 
 SOLVERS: dict[str, Callable[[], Solver]] = {
     "exact": WorkingSet,

@@ -14,9 +14,9 @@ from typing import Any
 from margrave.problem import Floats, Solution
 from margrave.rows import RemoteRows
 from margrave.solvers.base import Settings
-from margrave.solvers.block_minimization import BlockMinimization, is_elsewhere
-from margrave.solvers.divide import DivideAndConquer, pays
-from margrave.solvers.pairs import PairSwaps
+from margrave.solvers.distributed.block_minimization import BlockMinimization, is_elsewhere
+from margrave.solvers.divide.divide_and_conquer import DivideAndConquer, pays
+from margrave.solvers.hull.pairs import PairSwaps
 from margrave.solvers.whole import solve_whole
 
 

@@ -22,11 +22,11 @@ from margrave.problem import Floats, Problem, Solution
 from margrave.progress import Progress
 from margrave.rows import RowBlocks
 from margrave.solvers.base import Settings, side_by_side
-from margrave.solvers.block_minimization import BlockMinimization, is_elsewhere
 from margrave.solvers.certificate import certified
-from margrave.solvers.linear import descend_linear, is_linear, newton_linear
-from margrave.solvers.linear_newton import DIRECT
-from margrave.solvers.working_set import WorkingSet, solve_rows
+from margrave.solvers.distributed.block_minimization import BlockMinimization, is_elsewhere
+from margrave.solvers.kernel.working_set import WorkingSet, solve_rows
+from margrave.solvers.linear.newton import DIRECT
+from margrave.solvers.linear.solve import descend_linear, is_linear, newton_linear
 
 _DENSE = 0.25  # share of stored entries from which on rows count as dense
 _PATIENCE = 100.0  # passes of coordinate descent before others help

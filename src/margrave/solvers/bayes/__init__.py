@@ -1,0 +1,5 @@
+"""The posterior by sampling.
+
+gibbs.py   "gibbs"
+mixing.py  whether the chains have converged
+"""

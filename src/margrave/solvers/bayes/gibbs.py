@@ -1,0 +1,344 @@
+"""Gibbs sampling of the weights of a machine with straight losses.
+
+    p(z) ~ exp(-J(z)),     J(z) = lam/2 |z|^2 + sum_i 2 s_i max(0, a_i),    a_i = b_i (r_i - x_i'z)
+
+A hidden scale c_i per row makes the loss a normal density (`blocks/augmented.py`). In turn,
+
+    1/c_i given z  ~ inverse Gaussian (1/|a_i|, 1)       D_i = s_i^2 / c_i,  u_i = s_i b_i + D_i r_i
+    z given c      ~ normal, precision A = lam + X'DX, mean A^-1 X'u
+
+(Polson and Scott, 2011; Perkins, Xu, Zhu and Zhang, 2015.) With fewer rows than weights the normal
+draw is made of a draw of the prior and one of the noise, z0 and e ~ N(0, 1/D), with K = X X':
+
+    z = z0 + X'h / lam,     (K / lam + 1/D) h = u/D - X z0 - e
+
+Several classes (Crammer and Singer) take turns: given the others, each is a problem of one side.
+Draws do not approach the optimum: J stays about half the number of weights above it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import linalg
+from sklearn.base import BaseEstimator
+
+from margrave import _core
+from margrave.blocks.augmented import AugmentedBlock, drawn_sums, sides_of, stream_of, symmetric
+from margrave.blocks.augmented_joint import JointAugmentedBlock
+from margrave.engines import MOST_LOSSES, Engine, ShardLost, resolve_engine
+from margrave.models import Posterior
+from margrave.problem import Floats, JointProblem, Problem, Solution
+from margrave.resources import in_words
+from margrave.rows import RemoteRows, RowBlocks
+from margrave.solvers.base import Settings, check_integer
+from margrave.solvers.bayes.mixing import Trace
+from margrave.solvers.linear.joint_maximization import joint_pieces
+from margrave.solvers.linear.stretches import pieces_of
+
+logger = logging.getLogger("margrave")
+
+_DRIVER = 1 << 62  # the stream of the draws of weights: no rows have it
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """What the chains have found: the posterior, how well they mixed, and how far they came."""
+
+    posterior: Posterior
+    diagnostics: dict[str, Any]
+    n_draws: int
+    n_iter: int
+
+
+class Gibbs(BaseEstimator):  # type: ignore[misc]
+    """Chains of draws from the posterior of weights.
+
+    Parameters
+    ----------
+    n_samples : int, default=1000
+        Draws of each chain that count.
+    burn_in : int, default=100
+        Draws of each chain before that.
+    chains : int, default=4
+    keep_draws : bool, default=False
+        Keep all draws, and not only their mean and covariance.
+
+    Examples
+    --------
+    >>> from margrave import BayesianSVC
+    >>> X, y = [[0.0], [1.0], [2.0], [3.0]], [0, 0, 1, 1]
+    >>> model = BayesianSVC(kernel="linear", solver=Gibbs(n_samples=200, chains=2)).fit(X, y)
+    >>> model.posterior_.mean.shape, model.n_draws_
+    ((1, 2), 400)
+    """
+
+    def __init__(
+        self, n_samples: int = 1000, burn_in: int = 100, chains: int = 4, keep_draws: bool = False
+    ) -> None:
+        self.n_samples = n_samples
+        self.burn_in = burn_in
+        self.chains = chains
+        self.keep_draws = keep_draws
+
+    def solve(
+        self,
+        problems: Sequence[Any],
+        settings: Settings,
+        starts: Sequence[Floats] | None = None,
+    ) -> list[Solution]:
+        """Refuse: draws are no optimum."""
+        raise ValueError(
+            "the solver 'gibbs' cannot find an optimum, it samples: use BayesianSVC or BayesianSVR,"
+            " solver='em' for the point estimate, or 'exact' with every loss"
+        )
+
+    def check(self) -> None:
+        """Raise for parameters that make no sense."""
+        check_integer("n_samples", self.n_samples, 1)
+        check_integer("burn_in", self.burn_in, 0)
+        check_integer("chains", self.chains, 1)
+
+    def sample(self, problem: Problem | JointProblem, lam: float, settings: Settings) -> Sampled:
+        """Sample the weights of a linear problem whose C_i are 2 s_i."""
+        self.check()
+        engine = resolve_engine(settings.engine, settings.threads)
+        for attempt in itertools.count(1):
+            try:
+                return self._sample(problem, lam, settings, engine)
+            except ShardLost as lost:  # from the start, to the same bits
+                if attempt == MOST_LOSSES:
+                    raise RuntimeError(f"workers were lost {attempt} times: {lost}") from lost
+                logger.warning("%s; beginning again", lost)
+        raise AssertionError
+
+    def _sample(
+        self, problem: Problem | JointProblem, lam: float, settings: Settings, engine: Engine
+    ) -> Sampled:
+        form: Any = _JointSampler if isinstance(problem, JointProblem) else _sampler_of(problem)
+        _check_memory(problem, self.chains, settings)
+        sampler = form(problem, lam, self.chains, settings, engine)
+        trace = Trace(sampler.W.shape, self.n_samples, self.keep_draws)
+        iteration = 0
+        try:
+            for iteration in range(1, self.burn_in + self.n_samples + 1):
+                # the cost is that of the draw before this one
+                cost = sampler.draw(iteration)
+                if iteration > self.burn_in:
+                    trace.add(sampler.differences, cost)
+                stop = settings.progress.report(
+                    objective=float(np.mean(cost)), dual=np.nan, gap=np.nan, support=0
+                )
+                if stop:
+                    break
+        except (_core.Stopped, KeyboardInterrupt) as stopped:
+            if isinstance(stopped, KeyboardInterrupt):
+                settings.progress.interrupt()
+        finally:
+            sampler.close()
+        if trace.count == 0:  # stopped before the first draw that counts
+            trace.add(sampler.differences, np.zeros(self.chains))
+        return Sampled(trace.posterior(), trace.diagnostics(), trace.count * self.chains, iteration)
+
+
+# --- draws ---------------------------------------------------------------------------------------
+
+
+class _OneOutput:
+    """Draws that are recorded as they are."""
+
+    W: Floats
+
+    @property
+    def differences(self) -> Floats:
+        """Draws of the shape (chains, 1, weights)."""
+        return self.W
+
+
+class _WeightSampler(_OneOutput):
+    """Draws of weights, with the rows in shards."""
+
+    def __init__(
+        self, problem: Problem, lam: float, chains: int, settings: Settings, engine: Engine
+    ) -> None:
+        self.settings, self.lam = settings, lam
+        _, pieces = pieces_of(problem, settings, engine)
+        self.shards = engine.scatter(AugmentedBlock, pieces)
+        self.size = int(problem.data.X.shape[1]) + (problem.intercept is not None)
+        self.penalty = _penalty(self.size, problem.intercept, lam)
+        self.W = _dispersed(settings.seed, chains, 1, self.size, lam)
+
+    def draw(self, iteration: int) -> Floats:
+        """Draw the weights of every chain; what the last ones cost, J."""
+        Z, seed = self.W[:, 0], self.settings.seed
+        triangles, rights, paid = self.shards.reduce("draw", Z, seed, iteration, self._left())
+        cost: Floats = paid + 0.5 * (Z**2 @ self.penalty)
+        self.W = np.empty_like(self.W)
+        for chain, (triangle, right) in enumerate(zip(triangles, rights, strict=True)):
+            A = symmetric(triangle, self.size)
+            A[np.diag_indices(self.size)] += self.penalty
+            self.W[chain, 0] = normal_draw(A, right, _driver(seed, chain, iteration))
+        return cost
+
+    def close(self) -> None:
+        """Let go of the shards."""
+        self.shards.close()
+
+    def _left(self) -> float:
+        return self.settings.seconds_left()
+
+
+class _RowSampler(_OneOutput):
+    """Draws of more weights than there are rows, by systems of the size of the rows."""
+
+    def __init__(
+        self, problem: Problem, lam: float, chains: int, settings: Settings, engine: Engine
+    ) -> None:
+        self.problem, self.settings, self.lam = problem, settings, lam
+        X = problem.data.X
+        X = (X.toarray() if hasattr(X, "toarray") else X)[problem.data_rows].astype(np.float64)
+        if problem.intercept is not None:
+            X = np.hstack([X, np.ones((len(X), 1))])
+        self.X, self.K = X, X @ X.T / lam
+        self.sides, self.weight = sides_of(problem.loss, problem.y), 0.5 * problem.C
+        self.W = _dispersed(settings.seed, chains, 1, X.shape[1], lam)
+
+    def draw(self, iteration: int) -> Floats:
+        """Draw the weights of every chain; what the last ones cost, J."""
+        W, seed = self.W, self.settings.seed
+        costs, self.W = [], np.empty_like(W)
+        for chain, (z,) in enumerate(W):
+            if self.settings.progress.remaining() <= 0.0:
+                self.W = W
+                raise _core.Stopped
+            f = self.X @ z
+            D, u, paid = drawn_sums(self.sides, self.weight, f, 0, (seed, chain, iteration))
+            costs.append(paid + 0.5 * self.lam * float(z @ z))
+            rng = _driver(seed, chain, iteration)
+            prior = rng.standard_normal(len(z)) / np.sqrt(self.lam)
+            noise = rng.standard_normal(len(f)) / np.sqrt(D)
+            system = self.K.copy()
+            system[np.diag_indices(len(f))] += 1.0 / D
+            h = linalg.solve(system, u / D - self.X @ prior - noise, assume_a="pos")
+            self.W[chain, 0] = prior + self.X.T @ h / self.lam
+        return np.array(costs)
+
+    def close(self) -> None:
+        """Let go of the matrix."""
+        self.K = np.empty((0, 0))
+
+
+class _JointSampler:
+    """Draws of the weights of several classes in turn, with the rows in shards.
+
+    What is recorded is their differences from the mean over the classes, which predict the same.
+    """
+
+    def __init__(
+        self, problem: JointProblem, lam: float, chains: int, settings: Settings, engine: Engine
+    ) -> None:
+        self.settings, self.lam, self.k = settings, lam, problem.n_classes
+        _, pieces = joint_pieces(problem, settings, engine)
+        self.shards = engine.scatter(JointAugmentedBlock, pieces)
+        size = int(problem.data.X.shape[1]) + (problem.intercept is not None)
+        self.penalty = _penalty(size, problem.intercept, lam)
+        self.W = _dispersed(settings.seed, chains, self.k, size, lam)
+        self.differences = self.W - self.W.mean(axis=1, keepdims=True)
+
+    def draw(self, iteration: int) -> Floats:
+        """Draw the weights of every class and chain; what the last ones cost, J."""
+        seed, W = self.settings.seed, self.W.copy()
+        costs: Any = None
+        for c in range(self.k):
+            matrices, rights, paid = self.shards.reduce(
+                "class_draw", W, c, seed, iteration, self._left()
+            )
+            if costs is None:
+                costs = paid + 0.5 * (W**2 @ self.penalty).sum(axis=1)
+            for chain, (matrix, right) in enumerate(zip(matrices, rights, strict=True)):
+                rng = _driver(seed, chain, iteration * (self.k + 1) + c)
+                W[chain, c] = normal_draw(matrix + np.diag(self.penalty), right, rng)
+        # losses know differences between classes alone: what they share has its prior
+        share = np.zeros((len(W), 1, W.shape[2]))
+        known = self.penalty > 0.0
+        for chain, own in enumerate(share):
+            rng = _driver(seed, chain, iteration * (self.k + 1) + self.k)
+            own[0, known] = rng.standard_normal(known.sum()) / np.sqrt(self.k * self.lam)
+        self.differences = W - W.mean(axis=1, keepdims=True)
+        self.W = self.differences + share
+        found: Floats = costs
+        return found
+
+    def close(self) -> None:
+        """Let go of the shards."""
+        self.shards.close()
+
+    def _left(self) -> float:
+        return self.settings.seconds_left()
+
+
+def _check_memory(problem: Problem | JointProblem, chains: int, settings: Settings) -> None:
+    """Raise if the systems of the chains and the covariance do not fit into the memory."""
+    d = int(problem.data.X.shape[1]) + 1
+    needed = 8 * d * d * (getattr(problem, "n_classes", 1) + chains + 2)
+    if needed > settings.memory:
+        raise ValueError(
+            f"the covariance of {d} weights and the systems of {chains} chains take"
+            f" {in_words(needed)}, above the memory_limit of {in_words(settings.memory)}; use fewer"
+            " features"
+        )
+
+
+def _sampler_of(problem: Problem) -> type[_WeightSampler | _RowSampler]:
+    X = problem.data.X
+    few = not isinstance(X, (RowBlocks, RemoteRows)) and X.shape[1] >= problem.n_rows
+    return _RowSampler if few and problem.intercept != "free" else _WeightSampler
+
+
+def normal_draw(A: Floats, right: Floats, rng: np.random.Generator) -> Floats:
+    """Draw from the normal density of precision A and mean A^-1 right.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> draws = [normal_draw(4.0 * np.eye(1), np.array([8.0]), rng)[0] for _ in range(10_000)]
+    >>> round(float(np.mean(draws)), 1), round(float(np.std(draws)), 1)
+    (2.0, 0.5)
+    """
+    ridge = 0.0
+    while True:
+        try:
+            factor = np.linalg.cholesky(A + ridge * np.eye(len(A)))
+            break
+        except np.linalg.LinAlgError:
+            ridge = max(10.0 * ridge, 1e-14 * float(np.trace(A)))
+            if not ridge < float(np.trace(A)):
+                raise
+    mean = linalg.cho_solve((factor, True), right)
+    noise = linalg.solve_triangular(factor, rng.standard_normal(len(A)), lower=True, trans="T")
+    drawn: Floats = mean + noise
+    return drawn
+
+
+def _driver(seed: int, chain: int, iteration: int) -> np.random.Generator:
+    return stream_of(seed, chain, iteration, _DRIVER)
+
+
+def _penalty(size: int, intercept: str | None, lam: float) -> Floats:
+    """Precision of the prior: a free intercept has none."""
+    penalty = np.full(size, lam)
+    if intercept == "free":
+        penalty[-1] = 0.0
+    return penalty
+
+
+def _dispersed(seed: int, chains: int, outputs: int, size: int, lam: float) -> Floats:
+    """Where the chains begin: draws of the prior."""
+    draws = [_driver(seed, chain, 0).standard_normal((outputs, size)) for chain in range(chains)]
+    starts: Floats = np.array(draws) / np.sqrt(lam)
+    return starts

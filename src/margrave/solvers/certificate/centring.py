@@ -1,0 +1,79 @@
+"""Linear models of rows far from zero are solved around the mean of the rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from margrave.problem import Floats, Problem, Solution
+from margrave.rows import RemoteRows, RowBlocks, is_mapped
+from margrave.solvers.base import Settings
+from margrave.solvers.certificate.errors import combination
+
+FAR = 1e3  # mean of the rows, in units of their spread, above which they are centred
+_SAMPLE = 1000  # rows from which mean and spread are estimated
+
+Solve = Callable[[Sequence[Any], Settings], list[Solution]]
+
+
+def around_mean(problems: Sequence[Any], settings: Settings, solve: Solve) -> list[Solution]:
+    """Let a solver see rows that are far from zero around their mean, which is the same problem.
+
+    With a linear kernel and a free intercept, (w, b) on x is (w, b + w'm) on x - m. Where the
+    mean is large, what tells the rows apart is lost in the rounding of their products.
+    """
+    mean = _mean_to_remove(problems, settings)
+    if mean is None:
+        return solve(problems, settings)
+    data = problems[0].data
+    moved = replace(data, X=data.X.astype(np.float64) - mean)
+    near = [replace(problem, data=moved) for problem in problems]
+    # models of parts have no free intercept that could take up the mean
+    found = solve(near, replace(settings, keep_early=None))
+    return [_with_mean(problem, one, mean) for problem, one in zip(near, found, strict=True)]
+
+
+def _mean_to_remove(problems: Sequence[Any], settings: Settings) -> Floats | None:
+    """Mean of the rows where it is far from zero and may be taken out of them; else None."""
+    X = problems[0].data.X
+    if (
+        isinstance(X, RemoteRows | RowBlocks)
+        or sparse.issparse(X)
+        or is_mapped(X)
+        or not problems[0].data.is_linear
+        or not all(
+            isinstance(p, Problem) and p.intercept == "free" and p.total == 0.0 for p in problems
+        )
+        or 8 * X.size > settings.memory
+    ):
+        return None
+    far, spread = mean_and_spread(X)
+    if far <= FAR * spread:
+        return None
+    mean: Floats = X.mean(axis=0, dtype=np.float64)
+    return mean
+
+
+def mean_and_spread(X: NDArray[Any]) -> tuple[float, float]:
+    """How far from zero the rows lie, and how far apart, estimated from some of them."""
+    some = X[np.linspace(0, len(X) - 1, min(len(X), _SAMPLE)).astype(np.intp)].astype(np.float64)
+    return float(np.linalg.norm(some.mean(axis=0))), float(np.sqrt(some.var(axis=0).sum()))
+
+
+def _with_mean(problem: Problem, solution: Solution, mean: Floats) -> Solution:
+    """A solution for rows around their mean in terms of the rows as they are."""
+    w = solution.weights if solution.weights is not None else combination(problem, solution.beta)
+    at_mean = math.fsum(w * mean)
+    return replace(
+        solution,
+        weights=w,
+        intercept=float(solution.intercept) - at_mean,
+        scores=solution.scores + at_mean,
+        rounding=None,
+    )

@@ -1,0 +1,66 @@
+"""The figures of a certificate, and how much of them is rounding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from margrave import _core
+from margrave.problem import Solution
+
+UNIT = 2.0**-53  # largest relative error of one operation
+NOTICEABLE = 1e-3  # share of the bound from which on rounding is worth a closer look
+_CHEAP = 1 << 22  # products that take next to no time, summed with compensation
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Primal and dual value of a point, a bound on its relative gap, and rounding's part in it."""
+
+    objective: float
+    dual: float
+    gap: float
+    rounding: float
+
+
+def with_certificate(solution: Solution, found: Certificate, tol: float) -> Solution:
+    """The solution with its final figures."""
+    return replace(
+        solution,
+        objective=found.objective,
+        dual=found.dual,
+        gap=found.gap,
+        rounding=found.rounding,
+        converged=found.gap <= tol,
+        certificate="full",
+    )
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """There is no time limit here: only Ctrl-C can have stopped the core."""
+    try:
+        yield
+    except _core.Stopped:
+        raise KeyboardInterrupt from None
+
+
+def look_twice(bound: Callable[[bool], Certificate], products: int, tol: float) -> Certificate:
+    """Look, and look closely where rounding has a noticeable part in what is seen."""
+    try:
+        found = bound(False)
+    except OverflowError:
+        return Certificate(math.inf, -math.inf, math.inf, math.inf)
+    return bound(True) if calls_for_more(found, products, tol) else found
+
+
+def is_noticeable(found: Certificate) -> bool:
+    """Whether rounding has so large a part in a bound that a closer look may help."""
+    return not found.rounding < NOTICEABLE * found.gap
+
+
+def calls_for_more(found: Certificate, products: int, tol: float) -> bool:
+    """Whether a closer look may help, and is cheap or needed."""
+    return is_noticeable(found) and (found.gap > tol or products <= _CHEAP)

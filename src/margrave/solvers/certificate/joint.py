@@ -1,0 +1,94 @@
+"""The gap of a joint problem, which has one score per class."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from margrave import _core
+from margrave.blocks.passes import Passes
+from margrave.losses import JOINT_LOSSES
+from margrave.problem import Floats, JointProblem, Solution
+from margrave.solvers.certificate.errors import Errors, audit, off_by
+from margrave.solvers.certificate.figures import UNIT, Certificate
+
+
+class JointGap:
+    """The certificate of a problem with a score per class."""
+
+    def __init__(self, problem: JointProblem, threads: int) -> None:
+        self.problem, self.threads = problem, threads
+
+    def by_scores(self, solution: Solution, closely: bool) -> Certificate:
+        """Of the model with the coefficients beta, whose scores are in the solution."""
+        beta, f = solution.beta, solution.scores
+        bounds = Errors(self.problem.data, beta)
+        errors = bounds.quick()
+        if closely:
+            f, errors = bounds.closely(np.arange(len(beta)), f, self.threads)
+        norm = 0.5 * float((beta * f).sum())
+        error = 0.5 * float((np.abs(beta) * errors).sum())
+        error += UNIT * beta.size * float(np.abs(beta * f).sum())
+        return self._certificate(solution, f, errors, norm, norm, 2.0 * error)
+
+    def by_weights(self, solution: Solution, compensated: bool) -> Certificate:
+        """Of the model of these weights, by a pass over the rows for each class."""
+        problem, W, beta = self.problem, solution.weights, solution.beta
+        assert W is not None
+        passes = Passes(problem.data, [0], _core.Team(1), lambda: 1e18)
+        f, errors = np.empty(beta.shape), np.empty(beta.shape)
+        norms, error = [0.0, 0.0], 0.0
+        for c, w in enumerate(W):
+            column = np.ascontiguousarray(beta[:, c])
+            f[:, c], errors[:, c], v, low, size = audit(passes, w, column, compensated)
+            length = float(np.linalg.norm(v + low))
+            off = off_by(length, size, len(beta), compensated)
+            norms[0] += 0.5 * float(w @ w)
+            norms[1] += 0.5 * length**2
+            error += length * off + 0.5 * off**2
+            error += UNIT * len(w) * (float(w @ w) + length**2)
+        return self._certificate(solution, f, errors, norms[0], norms[1], error)
+
+    def _certificate(
+        self,
+        solution: Solution,
+        f: Floats,
+        errors: Floats,
+        primal: float,
+        dual: float,
+        error: float,
+    ) -> Certificate:
+        """Add the rows' losses to both norms; a row pays most if its own class is too low."""
+        problem, b = self.problem, np.asarray(solution.intercept)
+        loss, shares = JOINT_LOSSES[problem.loss], problem.shares(solution.beta)
+        at = f + b
+        own = np.arange(len(at)), problem.y
+        paid = float(problem.C @ loss.value(at, problem.y))
+        worst = at.copy()
+        worst[own] -= 2.0 * (errors + UNIT * (np.abs(f) + np.abs(b))).max(axis=1)
+        most = float(problem.C @ loss.value(worst, problem.y))
+        conjugate = problem.C * loss.conjugate(shares, problem.y)
+        total = solution.beta.sum(axis=0)
+        n = at.size
+        if problem.intercept == "regularized":
+            primal += 0.5 * float(b @ b)
+            dual += 0.5 * float(total @ total)
+            error += UNIT * n * float(np.abs(solution.beta).sum()) * float(np.abs(total).sum())
+        elif problem.intercept == "free":
+            # what a sum that is not zero is worth: intercepts as large as any score could pay
+            error += float(np.abs(total).sum()) * float(np.abs(at).max() + np.abs(b).max() + 1.0)
+        primal, dual = primal + paid, dual + float(conjugate.sum())
+        # beta is C (e_y - p) with p in the simplex but for rounding, which counts by the size of C
+        moved = solution.beta.any(axis=1)
+        most_of = np.abs(at[moved]).max(axis=1, initial=0.0) + 1.0
+        error += 4.0 * UNIT * problem.n_classes * float(problem.C[moved] @ most_of)
+        error += UNIT * n * (abs(primal) + abs(dual) + float(np.abs(conjugate).sum()))
+        plain, scale = max(0.0, primal + dual), max(abs(primal), abs(dual))
+        upper = plain + max(0.0, most - paid) + error
+        if not (scale > error and math.isfinite(upper)):
+            return Certificate(primal, dual, math.inf, math.inf)
+        gap = upper / (scale - error)
+        if dual + error <= 0.0:
+            gap = min(gap, 1.0)
+        return Certificate(primal, dual, gap, gap - plain / scale)

@@ -1,0 +1,448 @@
+"""Parallel block minimization (PBM): every worker solves its own rows, and all step together.
+
+    repeat
+        every block S    d_S = argmin of the problem in its own variables, the others as they are
+        all together     t = argmin of the objective along d,   0 <= t <= the nearest bound
+                         beta <- beta + t d,    f <- f + t K d
+
+The step is exact, with the bound that each variable has of its own, so that the objective falls in
+every round, whatever the partition (Hsieh, Si, Dhillon: Communication-Efficient Distributed Block
+Minimization for Nonlinear Kernel Machines, KDD 2017; with the bounds of its equation 13 the step is
+zero for ever once a variable is at its bound). After a round, or a few, the working-set solver goes
+on with the rows where they are (`distributed.py`): it needs far fewer rounds to the optimum.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from margrave import _core
+from margrave.blocks.point import stack
+from margrave.engines import ShardLost, resolve_engine
+from margrave.partitions import Parts, Random, clustering, resolve_partition
+from margrave.problem import Floats, JointProblem, Problem, Solution
+from margrave.progress import Progress
+from margrave.rounds import Core, precision_for
+from margrave.rows import RemoteRows, RowBlocks
+from margrave.solvers.base import Settings, check_integer, refuse_unless
+from margrave.solvers.distributed.checkpoint import Checkpoint, fingerprint
+from margrave.solvers.distributed.cluster import Cluster
+from margrave.solvers.distributed.working_set import DistributedSet
+from margrave.solvers.divide.parts import Division, Effort
+from margrave.solvers.hull.distance import HullCore
+from margrave.solvers.kernel.descent import Kernels, descend
+
+_ROUGH = 1e-3  # tolerance of the blocks down to which single precision and few steps will do
+_TRIALS = 8  # steps per call
+_BLOCK_ROWS = 6000  # about: a larger one takes longer than the whole is better for it
+FINISHES = ("working_set", None)
+
+
+class BlockMinimization(BaseEstimator):  # type: ignore[misc]
+    """Blocks of rows solved side by side, an exact step along all their directions, and so on.
+
+    Parameters
+    ----------
+    blocks : int, optional
+        Blocks of rows; by default as many as the engine has workers, or a multiple of that, so that
+        no block has many more than 6,000 rows.
+    partition : str or Partition, optional
+        How rows are dealt to the blocks: "kmeans", "kernel_kmeans", "random" or another of
+        :mod:`margrave.partitions`, or an object with a method `split`. By default clusters for
+        kernels that fall with the distance, else at random. Rows that are with the workers already
+        stay where they are.
+    rounds : int, optional
+        By default 1 if the working-set solver follows, else as many as the tolerance needs.
+    inner_tol : float
+        Relative duality gap to which blocks are solved.
+    finish : {"working_set", None}
+        What comes after the rounds. None needs an intercept that is not free.
+    size : int, optional
+        Variables per round of that working set; by default up to 2048.
+    checkpoint : str or path, optional
+        Folder (or an address that fsspec knows) for checkpoints. A run that finds one of its own
+        there goes on from it; it is removed when the fit is complete.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from margrave import SVC
+    >>> from margrave.solvers import BlockMinimization
+    >>> X, y = make_moons(400, noise=0.2, random_state=0)
+    >>> model = SVC(gamma=2.0, solver=BlockMinimization(blocks=4)).fit(X, y)
+    >>> model.solver_, model.converged_, model.certificate_
+    ('pbm', True, 'full')
+    """
+
+    def __init__(
+        self,
+        blocks: int | None = None,
+        partition: Any = None,
+        rounds: int | None = None,
+        inner_tol: float = 1e-2,
+        finish: str | None = "working_set",
+        size: int | None = None,
+        checkpoint: Any = None,
+    ) -> None:
+        self.blocks = blocks
+        self.partition = partition
+        self.rounds = rounds
+        self.inner_tol = inner_tol
+        self.finish = finish
+        self.size = size
+        self.checkpoint = checkpoint
+
+    def solve(
+        self,
+        problems: Sequence[Any],
+        settings: Settings,
+        starts: Sequence[Floats] | None = None,
+    ) -> list[Solution]:
+        """Solve the problems: rounds for all of them, then one after the other."""
+        self._check(problems)
+        division = Division(problems, settings, "pbm")
+        kept = found = None
+        if self.checkpoint is not None:
+            kept = Checkpoint(self.checkpoint, fingerprint(problems, solver="pbm"))
+            found = kept.load()
+        parts = Parts(found[0]["label"]) if found else self._parts(division, problems)
+        begun = problems if starts is not None else division.problems
+        with Cluster(begun, parts, settings, division.engine, kept) as cluster:
+            run = _Run(self, cluster, division, list(problems), settings)
+            if found:
+                run.resume(*found)
+            elif starts is not None:
+                run.start(starts)
+            solutions = run.solve(with_rounds=starts is None)
+        if kept is not None and all(solution.converged for solution in solutions):
+            kept.remove()
+        return solutions
+
+    def _parts(self, division: Division, problems: Sequence[Problem]) -> Parts:
+        """Blocks of rows."""
+        data, settings = division.data, division.settings
+        if isinstance(data.X, RemoteRows) and self.partition is None and self.blocks is None:
+            return Parts(np.unique(data.X.piece, return_inverse=True)[1].astype(np.int64))
+        n = data.n_rows
+        count = self.blocks or min(n, _blocks(n, division.engine.n_workers))
+        if count > n:
+            raise ValueError(f"{n} rows cannot be split into {count} blocks")
+        partition = self.partition
+        if count == 1:
+            return Parts(np.zeros(n, dtype=np.int64))
+        if partition is None:
+            by_distance = data.kernel.is_shift_invariant
+            partition = clustering(data.kernel) if by_distance else "random"
+        parts = division.split(resolve_partition(partition), count, settings.seed)
+        return parts or Random().split(data, count, settings.seed)
+
+    def _check(self, problems: Sequence[Any]) -> None:
+        refuse_unless("pbm", problems)
+        check_integer("blocks", self.blocks, 1)
+        check_integer("rounds", self.rounds, 0)
+        check_integer("size", self.size, 2)
+        if not isinstance(self.inner_tol, Real) or not self.inner_tol > 0.0:
+            raise ValueError(f"inner_tol must be a positive number, got {self.inner_tol!r}")
+        if self.finish not in FINISHES:
+            raise ValueError(f"finish must be 'working_set' or None, got {self.finish!r}")
+        if self.finish is None and any(p.intercept == "free" for p in problems):
+            raise ValueError(
+                "finish=None cannot find a free intercept, which no block can move by itself; use"
+                " intercept='regularized' or None, or finish='working_set'"
+            )
+
+
+class _Run:
+    """The way of the problems of one fit."""
+
+    def __init__(
+        self,
+        solver: BlockMinimization,
+        cluster: Cluster,
+        division: Division,
+        problems: list[Problem],
+        settings: Settings,
+    ) -> None:
+        self.solver, self.cluster, self.division = solver, cluster, division
+        self.problems, self.settings = problems, settings
+        self.done, self.kernel_values = 0, 0
+        self.figures: list[tuple[float, float, int]] = []  # gap, dual and support of each problem
+        self.steps = [0.0] * len(problems)
+        self.early: list[Solution] | None = None
+        self.kept: dict[str, Any] = {}  # of a checkpoint in the working set's phase
+        self.finished = 0  # problems that were complete at that checkpoint
+        self.is_torn = False
+        self.limit = solver.rounds
+        if self.limit is None and solver.finish is not None:
+            self.limit = 1
+
+    def start(self, starts: Sequence[Floats]) -> None:
+        """Begin at given variables."""
+        for p, (problem, beta) in enumerate(zip(self.problems, starts, strict=True)):
+            while True:
+                try:
+                    self.cluster.become(p, problem, problem.feasible(beta), "float64")
+                    self.cluster.save(phase="rounds", done=0)
+                    break
+                except _core.Stopped:  # without scores nothing is known of the starts
+                    self.is_torn = True
+                    return
+                except ShardLost as lost:
+                    self.cluster.recover(lost)
+
+    def resume(self, arrays: dict[str, Any], numbers: dict[str, Any]) -> None:
+        """Begin at a checkpoint of a run that was ended."""
+        if numbers["phase"] == "set":
+            for p in range(numbers["p"] + 1):  # these had been taken over from the rounds
+                self.cluster.problems[p] = self.problems[p]
+            self.kept, self.finished = numbers, numbers["p"]
+        self.done = numbers["done"] if numbers["phase"] == "rounds" else self.limit or 0
+        self.cluster.resume(arrays, numbers)
+
+    def solve(self, with_rounds: bool) -> list[Solution]:
+        """Rounds, then the working set."""
+        try:
+            if with_rounds and not self.kept and self._rounds() and self.early is not None:
+                return self.early
+        except KeyboardInterrupt:  # some blocks may have made a step, and others not
+            self.settings.progress.interrupt()
+            self.is_torn = True
+            if self.early is not None:
+                return self.early
+        return self._finish()
+
+    # --- rounds ----------------------------------------------------------------------------
+
+    def _rounds(self) -> bool:
+        """Make rounds; True if the time was over with nothing better than the blocks' own.
+
+        A round without the time for its step leaves the blocks where they were.
+        """
+        cluster, enough = self.cluster, False
+        while True:
+            try:
+                cluster.save(phase="rounds", done=self.done)
+                if enough or self.done == self.limit:
+                    return False
+                moved = self._round()
+            except _core.Stopped:
+                return True
+            except ShardLost as lost:
+                self.done = cluster.recover(lost).get("done", 0)
+                enough, self.figures = False, []
+                continue
+            self.done += 1
+            stop = self._report()
+            if self.settings.is_over:
+                return self.done == 1
+            enough = stop or not moved or self._gap() <= self.settings.tol
+
+    def _round(self) -> bool:
+        """One round of every problem; False if nothing moves."""
+        solver, cluster, settings = self.solver, self.cluster, self.settings
+        before, moved = cluster.moved, False
+        rough = solver.inner_tol >= _ROUGH
+        tol = solver.inner_tol / (1 if self.done == 0 else len(cluster.parts))
+        deadline = settings.deadline()
+        everyone = range(len(self.problems))
+        changes: list[Any] = []
+        for p in everyone:  # 1. a direction from every block
+            dual, bound = self._dual(p), cluster.bound(p)
+            found = cluster.map("propose", p, tol, rough, dual, bound, deadline)
+            points, coef = stack([one[0] for one in found]), np.concatenate([c for _, c in found])
+            changes.append((points, coef))
+        if self.done == 0:
+            self._keep_local()
+        if settings.is_over:  # a step takes as many kernel values as all blocks together
+            raise _core.Stopped
+        for p in everyone:
+            points, coef = changes[p]
+            moved = moved or len(coef) > 0
+            self._step(p, points, coef, rough)
+        self.bytes = cluster.moved - before
+        self.figures = [self._measured(p) for p in everyone]
+        return moved
+
+    def _step(self, p: int, points: Any, coef: Floats, rough: bool) -> None:
+        """Step along the directions of all blocks of one problem."""
+        cluster, problem = self.cluster, self.cluster.problems[p]
+        # 2. how the objective changes along it
+        precision = precision_for(self.settings.tol, problem.data) if rough else "float64"
+        deadline = self.settings.deadline()
+        probes = cluster.map("probe", p, points, coef, precision, deadline)
+        cluster.single |= {p} if precision == "float32" else set()
+        slope, curvature = (float(sum(probe[i] for probe in probes)) for i in (0, 1))
+        largest = float(min(probe[2] for probe in probes))
+
+        def rate(steps: Floats) -> Floats:
+            h: Floats = cluster.reduce("rates", p, steps)
+            return slope + steps * max(curvature, 0.0) + h
+
+        # 3. the step; a sum that is given is reached by a whole one from nothing
+        given = problem.total > 0.0 and self.done == 0
+        step = 1.0 if given else best_step(rate, largest)
+        cluster.map("commit", p, step)
+        self.steps[p] = step
+
+    def _keep_local(self) -> None:
+        """Keep the blocks' own solutions as an early model, where new rows have a place."""
+        parts, division = self.cluster.parts, self.division
+        if parts.places is None:
+            return
+        effort = Effort(self.solver.inner_tol)
+        solutions = division.collect(parts, self.cluster.map("local"), effort)
+        if solutions is None:
+            return
+        self.early = [replace(one, n_iter=1) for one in solutions]
+        if self.settings.keep_early is not None:
+            self.settings.keep_early(self.early)
+
+    def _dual(self, p: int) -> float:
+        return self.figures[p][1] if self.figures else self._measured(p)[1]
+
+    def _measured(self, p: int) -> tuple[float, float, int]:
+        """Sum of gap terms, dual value and support of one problem."""
+        gaps, (dual, support, self.kernel_values) = self.cluster.reduce(
+            "figures", p, np.zeros((1, 1))
+        )
+        return float(gaps[0, 0]), float(dual), int(support)
+
+    def _gap(self) -> float:
+        """Worst relative gap of the problems; of those whose intercept the blocks have."""
+        return max(gap / max(abs(gap - dual), abs(dual), 1e-300) for gap, dual, _ in self.figures)
+
+    def _report(self) -> bool:
+        return self.settings.progress.report(
+            objective=sum(gap - dual for gap, dual, _ in self.figures),
+            dual=sum(dual for _, dual, _ in self.figures),
+            gap=self._gap(),
+            support=max(support for _, _, support in self.figures),
+            where=f"round {self.done}, {len(self.cluster.parts)} blocks",
+            certified=False,
+            round=self.done,
+            kernel_values=self.kernel_values,
+            step=self.steps[0] if len(self.steps) == 1 else list(self.steps),
+            parts=len(self.cluster.parts),
+            bytes=self.bytes,
+        )
+
+    # --- the end ---------------------------------------------------------------------------
+
+    def _finish(self) -> list[Solution]:
+        """The working set, or without one the certificate of what there is."""
+        progress, limit = self.settings.progress, self.settings.progress.max_iter
+        if self.solver.finish is None:
+            solutions = self._descend(self.settings, len(self.problems))
+            for solution in solutions:
+                progress.report(
+                    objective=solution.objective,
+                    dual=solution.dual,
+                    gap=solution.gap,
+                    support=int(np.count_nonzero(solution.beta)),
+                    round=self.done,
+                )
+            return solutions
+        if limit >= 0:  # the rounds count
+            progress.max_iter = max(0, limit - self.done)
+        try:
+            return self._descend(self.settings, self.finished)
+        finally:
+            progress.max_iter = limit
+
+    def _descend(self, settings: Settings, finished: int) -> list[Solution]:
+        """Solve the problems; of those that are `finished` the certificate will do."""
+        solutions = []
+        for p, problem in enumerate(self.problems):
+            where = f"problem {p + 1} of {len(self.problems)}" if len(self.problems) > 1 else ""
+            arguments = (None, self._core, "pbm", self.solver.size)
+            if p < finished:
+                left = settings.progress.time_left()
+                with Progress(settings.tol, max_iter=0, time_limit=left) as alone:
+                    certain = replace(settings, progress=alone)
+                    (one,) = descend([problem], certain, *arguments, where=where)
+            else:
+                (one,) = descend([problem], settings, *arguments, where=where)
+            solutions.append(replace(one, n_iter=self.done + one.n_iter))
+        return solutions
+
+    def _core(
+        self,
+        problem: Problem,
+        kernels: Kernels,
+        precision: str,
+        start: Floats | None,
+        floor: float,
+    ) -> Core:
+        """The working set of one problem, from where the parts are."""
+        p = next(i for i, one in enumerate(self.problems) if one is problem)
+        core = DistributedSet(self.cluster, p, problem, precision, kernels.given_size)
+        if self.kept.get("p") == p and self.kept["precision"] == precision:
+            core.restore(self.kept)
+            self.kept = {}
+        core.is_broken = self.is_torn
+        return HullCore(core, problem) if problem.is_hull else core
+
+
+def _blocks(n_rows: int, workers: int) -> int:
+    """As many blocks as workers, or a multiple of that where they would be too large."""
+    return workers * max(1, round(n_rows / workers / _BLOCK_ROWS))
+
+
+def is_elsewhere(problems: Sequence[Any], settings: Settings) -> bool:
+    """Whether the rows are, or are to be, with workers of other processes."""
+    if isinstance(problems[0].data.X, RemoteRows):
+        return True
+    if isinstance(problems[0], JointProblem) or isinstance(problems[0].data.X, RowBlocks):
+        return False
+    if settings.is_over:  # what is left to do is best done here
+        return False
+    return bool(resolve_engine(settings.engine, settings.threads).is_remote)
+
+
+def best_step(rate: Callable[[Floats], Floats], largest: float) -> float:
+    """Step t in [0, largest] at which an increasing rate of change is zero.
+
+    The rate is asked for at several steps at a time: the one at which a straight line through both
+    ends would be zero, which is the answer for a parabola, and others evenly between the ends.
+
+    Examples
+    --------
+    >>> best_step(lambda t: 2.0 * t - 1.0, 5.0), best_step(lambda t: t - 9.0, 5.0)
+    (0.5, 5.0)
+    """
+    low, high = 0.0, largest
+    if np.isinf(high):
+        high = next(t for t in 4.0 ** np.arange(500) if t > 1e150 or rate(np.array([t]))[0] >= 0.0)
+    at_low, at_high = rate(np.array([low, high]))
+    if at_high <= 0.0:
+        return high
+    if at_low >= 0.0:
+        return 0.0
+    small = 1e-13 * (abs(at_high) + (abs(at_low) if np.isfinite(at_low) else 0.0))
+    for _ in itertools.count():
+        grid = np.linspace(low, high, _TRIALS + 2)[1:-1]
+        if np.isfinite(at_low):
+            straight = low - at_low * (high - low) / (at_high - at_low)
+            grid = np.unique(np.append(grid, straight))
+        grid = grid[(grid > low) & (grid < high)]
+        if len(grid) == 0:
+            return low
+        rates = rate(grid)
+        best = int(np.argmin(np.abs(rates)))
+        if abs(rates[best]) <= small:
+            return float(grid[best])
+        rises = int(np.searchsorted(rates, 0.0))
+        if rises < len(grid):
+            high, at_high = float(grid[rises]), float(rates[rises])
+        if rises > 0:
+            low, at_low = float(grid[rises - 1]), float(rates[rises - 1])
+        if high - low <= 1e-14 * high:
+            return low
+    return low

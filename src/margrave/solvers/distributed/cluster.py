@@ -1,0 +1,272 @@
+"""The rows of some problems in parts, wherever an engine has put them, and how they survive.
+
+Every part has its rows' dual variables and scores (`blocks/kernel.py`). Now and then all of that is
+brought here, and from there a run goes on when a worker is lost, or, with a folder, when everything
+is: what was done since is done again, to the same bits.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from margrave.blocks import KernelBlock, Share
+from margrave.blocks.point import stack
+from margrave.engines import MOST_LOSSES, Engine, ShardLost, Shards
+from margrave.partitions import Parts
+from margrave.problem import Data, Floats, Problem
+from margrave.progress import FOREVER
+from margrave.rounds import floor_for
+from margrave.rows import size_in_bytes
+from margrave.solvers.base import CHEAP, Settings
+from margrave.solvers.distributed.checkpoint import Checkpoint
+
+logger = logging.getLogger("margrave")
+
+Rows = NDArray[np.int64]
+
+
+class Cluster:
+    """Problems of one fit on shards, with their last checkpoint.
+
+    Parameters
+    ----------
+    problems : list of Problem
+        Which share their rows; replaced one by one by `become`.
+    parts : Parts
+    settings : Settings
+    engine : Engine
+    checkpoint : Checkpoint, optional
+        Where to keep checkpoints besides here.
+    """
+
+    def __init__(
+        self,
+        problems: Sequence[Problem],
+        parts: Parts,
+        settings: Settings,
+        engine: Engine,
+        checkpoint: Checkpoint | None = None,
+    ) -> None:
+        self.problems, self.parts, self.settings = list(problems), parts, settings
+        self.engine, self.checkpoint = engine, checkpoint
+        self.data: Data = problems[0].data
+        # rows of each problem in each part
+        self.members = [[p.members(rows) for rows in parts.rows] for p in problems]
+        # shares of each part, the problems that they are of, and what the strategy needs
+        self.saved: tuple[list[list[Share]] | None, list[Problem], dict[str, Any]]
+        self.saved = (None, list(problems), {})
+        self.losses, self.moved_before, self.checkpoint_bytes = 0, 0, 0
+        self.single: set[int] = set()  # problems whose scores are sums of single-precision values
+        self.shards: Shards
+        self._begin(None)
+
+    def bound(self, p: int) -> float:
+        """What zero scores pay: no dual value is below the negative of it."""
+        problem = self.problems[p]
+        nothing = np.zeros(problem.n_rows)
+        return float(problem.loss.core().value(problem.y, problem.C, nothing).sum())
+
+    # --- calls -----------------------------------------------------------------------------
+
+    def map(self, method: str, *args: Any) -> list[Any]:
+        """Call a method of all parts."""
+        return self.shards.map(method, *args)
+
+    def each(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Call a method of all parts, each with its own arguments."""
+        return self.shards.each(method, arguments)
+
+    def reduce(self, method: str, *args: Any) -> Any:
+        """Call a method of all parts and add up."""
+        return self.shards.reduce(method, *args)
+
+    @property
+    def moved(self) -> int:
+        """Bytes that went to and from the parts in rounds: all but those of checkpoints."""
+        return self.moved_before + self.shards.moved - self.checkpoint_bytes
+
+    # --- the point -------------------------------------------------------------------------
+
+    def gather(self, p: int) -> Floats:
+        """Bring the variables of a problem here, as they are now."""
+        return self._joined(p, self.shards.checkpoint())[0]
+
+    def last(self, p: int) -> tuple[Floats, Floats]:
+        """Variables and scores of a problem at the last checkpoint."""
+        shares = self.saved[0]
+        if shares is None:
+            nothing = np.zeros(self.problems[p].n_rows)
+            return nothing, nothing
+        return self._joined(p, shares)
+
+    def become(self, p: int, problem: Problem, beta: Floats, precision: str) -> None:
+        """Go over to another problem on the same rows, from given variables."""
+        self.problems[p] = problem
+        self.each(
+            "adopt",
+            [(p, problem.intercept, problem.y[rows], beta[rows]) for rows in self.members[p]],
+        )
+        if beta.any():
+            self.rebuild(p, precision)
+
+    def rebuild(self, p: int, precision: str) -> None:
+        """Compute the scores of a problem anew; raises ``_core.Stopped`` where there is no time."""
+        points, coef = self.support(p)
+        is_cheap = self.data.is_linear or len(coef) * self.data.n_rows < CHEAP
+        deadline = FOREVER if is_cheap else self.settings.deadline()
+        self.map("rebuild", p, points, coef, precision, deadline)
+        self.single.discard(p)
+
+    def support(self, p: int) -> tuple[Any, Floats]:
+        """All rows that have a variable, and their variables."""
+        found = self.map("support", p)
+        return stack([rows for rows, _ in found]), np.concatenate([coef for _, coef in found])
+
+    # --- checkpoints -----------------------------------------------------------------------
+
+    def save(self, **driver: Any) -> None:
+        """Keep the state of all parts, and what the strategy needs to go on from here."""
+        before = self.shards.moved
+        shares: list[list[Share]] = self.shards.checkpoint()
+        self.checkpoint_bytes += self.shards.moved - before
+        self.saved = (shares, list(self.problems), driver)
+        if self.checkpoint is not None:
+            self._write(shares, driver)
+
+    def recover(self, lost: ShardLost) -> dict[str, Any]:
+        """Go back to the last checkpoint with the workers that are left; what was kept with it."""
+        self._count(lost)
+        shares, problems, driver = self.saved
+        self.problems = list(problems)
+        self.moved_before += self.shards.moved
+        self.close()
+        self._begin(shares)
+        return driver
+
+    def _begin(self, shares: list[list[Share]] | None) -> None:
+        """Build the parts, as often as it takes."""
+        while True:
+            try:
+                self.shards = self._scatter(shares)
+                return
+            except ShardLost as lost:
+                self._count(lost)
+
+    def _count(self, lost: ShardLost) -> None:
+        self.losses += 1
+        if self.losses > MOST_LOSSES:
+            raise RuntimeError(
+                f"workers were lost {self.losses} times in one fit, the last time: {lost}"
+            ) from lost
+        logger.warning("%s; going on from the last checkpoint", lost)
+
+    def resume(self, arrays: dict[str, NDArray[Any]], numbers: dict[str, Any]) -> None:
+        """Go on from a checkpoint of the folder."""
+        shares: list[list[Share]] = []
+        for c in range(len(self.parts)):
+            shares.append([])
+            for p, members in enumerate(self.members):
+                own, active = arrays.get(f"own_{p}"), arrays.get(f"active_{p}")
+                rows = members[c]
+                looked_at = None if active is None else np.flatnonzero(active[rows])
+                if looked_at is not None and len(looked_at) == len(rows):
+                    looked_at = None
+                shares[-1].append(
+                    Share(
+                        arrays[f"beta_{p}"][rows],
+                        arrays[f"scores_{p}"][rows],
+                        None if own is None else own[rows],
+                        looked_at,
+                    )
+                )
+        self.close()
+        self._begin(shares)
+        self.saved = (shares, list(self.problems), numbers)
+
+    def _write(self, shares: list[list[Share]], driver: dict[str, Any]) -> None:
+        assert self.checkpoint is not None
+        arrays: dict[str, NDArray[Any]] = {"label": self.parts.label}
+        for p in range(len(self.problems)):
+            arrays[f"beta_{p}"], arrays[f"scores_{p}"] = self._joined(p, shares)
+            if any(part[p].active is not None for part in shares):
+                active = np.zeros(self.problems[p].n_rows)
+                for rows, part in zip(self.members[p], shares, strict=True):
+                    one = part[p].active
+                    active[rows if one is None else rows[one]] = 1.0
+                arrays[f"active_{p}"] = active
+            if all(part[p].own is not None for part in shares):
+                arrays[f"own_{p}"] = self._assemble(p, [part[p].own for part in shares])
+        numbers = {
+            name: value.tolist() if isinstance(value, np.ndarray) else value
+            for name, value in driver.items()
+        }
+        self.checkpoint.save(arrays, numbers)
+
+    # --- shards ----------------------------------------------------------------------------
+
+    def _scatter(self, shares: list[list[Share]] | None) -> Shards:
+        settings, parts = self.settings, self.parts
+        at_work = min(self.engine.n_workers, len(parts))
+        left = max(settings.memory // 4, settings.memory // 2 - 2 * size_in_bytes(self.data.X))
+        threads, memory = self.engine.share(at_work, settings.threads, left)
+        memory = memory * at_work // len(parts)  # all parts stay, one per worker is at work
+        precomputed = self.data.kernel.is_precomputed
+        pieces = []
+        for c, rows in enumerate(parts.rows):
+            data = self.data.restrict(rows)
+            pieces.append(
+                {
+                    "number": c,
+                    "problems": [self._on(p, c, data) for p in range(len(self.problems))],
+                    "shares": None if shares is None else shares[c],
+                    "numbers": rows,
+                    "across": self.data.X[rows] if precomputed else None,
+                    "floor": floor_for(settings.tol),
+                    "memory": memory,
+                    "threads": threads,
+                }
+            )
+        self.checkpoint_bytes = 0
+        return self.engine.scatter(KernelBlock, pieces)
+
+    def _on(self, p: int, c: int, data: Data) -> Problem | None:
+        """A problem on the rows of one part, which has its share of a given sum."""
+        problem = self.problems[p]
+        part = problem.on(data, self.members[p][c])
+        if part is None or part.total == 0.0:
+            return part
+        return replace(part, total=part.total * float(part.C.sum() / problem.C.sum()))
+
+    def _joined(self, p: int, shares: list[list[Share]]) -> tuple[Floats, Floats]:
+        return (
+            self._assemble(p, [part[p].beta for part in shares]),
+            self._assemble(p, [part[p].scores for part in shares]),
+        )
+
+    def _assemble(self, p: int, pieces: Sequence[Any]) -> Floats:
+        whole = np.zeros(self.problems[p].n_rows)
+        for rows, piece in zip(self.members[p], pieces, strict=True):
+            whole[rows] = piece
+        return whole
+
+    def close(self) -> None:
+        """Let go of the parts."""
+        self.shards.close()
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,501 @@
+"""The working-set solver with rows in many places.
+
+    every part     the rows that violate optimality most, by their rates -f - h'
+    here           the worst of all join the working set W, the oldest half leaves; solve on W alone
+    every part     scores f += K(own rows, W) (what has changed)
+
+What travels in a round is a few numbers per candidate, the rows that are new in W, and one number
+per member of W; never a number per row. The result does not depend on how many workers there are,
+nor on which of them is first.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from margrave import _core
+from margrave.blocks import Candidates, Fresh
+from margrave.blocks.point import row_biases, stack
+from margrave.engines import ShardLost
+from margrave.problem import Data, Floats, Problem
+from margrave.progress import FOREVER
+from margrave.rounds import Watch, floor_for, run_rounds
+from margrave.solvers.distributed.biases import enclose_biases
+from margrave.solvers.distributed.cluster import Cluster
+from margrave.solvers.distributed.membership import Members, worst_pairs, worst_rows
+
+Record = dict[str, Any]
+Rows = NDArray[np.int64]
+
+_LARGEST_SET = 2048
+_INNER_ROUNDS = 20
+_INNER_SHARE = 0.1  # of the violation: the tolerance on W
+_BUFFER = 1 << 22
+_FEW_ROWS = 5000  # none of which is left out
+_SPARE_ROWS = 1000
+_ROUGH_GAP, _ROUGH_ROUNDS = 0.1, 30
+_LAST_ROUNDS = 10
+_BETWEEN_CHECKPOINTS = 40  # rounds: a count, so that a run is the same however long they take
+_ROUGHLY, _EXACTLY = 1e-7, 1e-12  # widths of the interval that holds the best bias
+
+
+class DistributedSet:
+    """Advance, certify and show one problem of a cluster, as the compiled WorkingSet does."""
+
+    def __init__(
+        self, cluster: Cluster, p: int, problem: Problem, precision: str, size: int | None
+    ) -> None:
+        self.cluster, self.p, self.problem, self.precision = cluster, p, problem, precision
+        self.pairs = problem.intercept == "free"
+        least = 8 if problem.is_hull else 2  # so that a pair of each side can join
+        self.capacity = min(max(size or _LARGEST_SET, least), problem.n_rows)
+        self.members = Members()
+        self.bias = np.zeros(2 if problem.is_hull else 1)  # hulls: one for each sign of y
+        self.violation = 0.0
+        self.rounds = self.steps = self.kernel_values = 0
+        self.last: Record = {}
+        self.told: tuple[Any, ...] | None = None  # what the parts said after the last step
+        self.marked = (0, np.inf, np.inf)  # round, dual and gap of the last look at progress
+        self.best_gap = self.best_dual = np.inf
+        self.inner_share = _INNER_SHARE
+        self.is_narrow, self.narrow_round, self.dual, self.outside = False, -1, 0.0, 0.0
+        self.goal, self.last_whole = _ROUGH_GAP, _ROUGH_ROUNDS  # before rows are left out
+        self.saved_round = -1
+        self.target = self.waited = 0.0
+        self.has_ended = False  # whether the last round made no step
+        self.bytes = self.computed = self.active = 0
+        self.interrupted = self.is_broken = self.has_begun = False
+
+    # --- the interface of the compiled solver ----------------------------------------------
+
+    def advance(
+        self, target: float, max_rounds: int, seconds: float, time_left: float
+    ) -> tuple[str, list[Record]]:
+        """Run rounds; return how they ended and a record for each."""
+        self.target = target
+        records: list[Record] = []
+        if self.is_broken:
+            return "stopped", records
+        begin, status = time.perf_counter(), "running"
+        while status == "running" and len(records) < max_rounds:
+            elapsed = time.perf_counter() - begin
+            if elapsed > seconds and records:
+                break
+            if elapsed >= time_left:
+                return "stopped", records
+            try:
+                self._begin()
+                status = self._round(target)
+                self.has_ended = status != "running"
+                records.append({**self.last, "ago": 0.0})
+            except ShardLost as lost:
+                self.restore(self.cluster.recover(lost))
+            except _core.Stopped:  # before the scores of a start were there
+                self.is_broken = True
+                return "stopped", records
+            except KeyboardInterrupt:  # some parts have made a step, and others have not
+                self.interrupted = self.is_broken = True
+                return "stopped", records
+        return status, records
+
+    def certify(self, time_left: float) -> Record | None:
+        """Figures from scores in double precision; None if there is no time."""
+        if time_left <= 0.0:
+            return None
+        rounds, is_safe, lost_rounds = self.rounds, False, False
+        while True:
+            try:
+                self._begin()
+                while self.rounds < rounds:  # a worker was lost, and with it these
+                    self._round(self.target)
+                if lost_rounds and self.has_ended:  # the last look, which made no step
+                    self._round(self.target)
+                self._look_at_all()
+                if not is_safe:
+                    self._save()
+                    is_safe = True
+                points, coef = self.cluster.support(self.p)
+                self.cluster.map(
+                    *("certify", self.p, points, coef, self.bias), time.time() + time_left
+                )
+                self.told = None
+                figures = self._certain(finally_=True)
+                self._save()  # what was certified is what will be shown
+                return figures
+            except ShardLost as lost:
+                self.restore(self.cluster.recover(lost))
+                lost_rounds = not is_safe
+            except _core.Stopped:  # scores of some parts are better than before
+                return None
+            except KeyboardInterrupt:
+                self.interrupted = self.is_broken = True
+                return None
+
+    def figures(self) -> Record:
+        """Figures from the running scores, or of the last checkpoint if Ctrl-C left them torn."""
+        if self.is_broken:
+            return self._torn()
+        try:
+            self._begin()
+            self._look_at_all()  # rows that were left out have a part in the gap as it is now
+            figures = self._certain(finally_=True)
+            self._save()
+            return figures
+        except (ShardLost, KeyboardInterrupt, _core.Stopped):
+            self.is_broken = True
+            return self._torn()
+
+    @property
+    def work(self) -> tuple[int, int, int]:
+        """Rounds, steps and kernel values so far."""
+        return self.rounds, self.steps, self.kernel_values + self.computed
+
+    @property
+    def beta(self) -> Floats:
+        """Dual variables."""
+        return self._point()[0]
+
+    @property
+    def scores(self) -> Floats:
+        """Scores K beta."""
+        return self._point()[1]
+
+    def _point(self) -> tuple[Floats, Floats]:
+        """The point of the last figures, which is the last checkpoint.
+
+        Zero if that is of another problem: without the intercept, its variables are no point of
+        this one.
+        """
+        if self.cluster.saved[1][self.p] is self.problem:
+            return self.cluster.last(self.p)
+        nothing = np.zeros(self.problem.n_rows)
+        return nothing, nothing
+
+    @property
+    def _newcomers(self) -> int:
+        """How many may join: half of the set, all of an empty one."""
+        return max(1, self.capacity // 2) if len(self.members) else self.capacity
+
+    # --- a round -----------------------------------------------------------------------------
+
+    def _round(self, target: float) -> str:
+        """Measure, choose, solve on the working set, and let all parts take the step."""
+        if self.told is None:
+            self.told = self._step(0, None, None)
+        gap, dual, support, offers = self.told
+        self._measure(offers)
+        self._tell(gap, dual, support)
+        near = target < self.last["own_gap"] < 3.0 * target
+        if self.pairs and self.last["gap"] > target and self.rounds % (2 if near else 8) == 0:
+            self._certain()
+        stalls = self._is_exhausted() or self._is_indefinite()
+        solved = not self.violation > 0.0
+        if self.is_narrow:
+            # rows that are left out, and rounding, add to the gap
+            if self.last["own_gap"] <= 0.6 * target or solved or stalls:
+                return self._widen(target, stalls)
+        elif self.last["gap"] <= target:
+            return "converged"
+        elif solved or stalls:
+            return "stalled"
+        elif self.last["gap"] <= self.goal or self.rounds >= self.last_whole:
+            self._narrow()
+            offers = self.told[3]
+        leave, fresh = self._choose(offers)
+        if len(self.members) == 0:
+            return "stalled"
+        values = self._solve(dual)
+        if len(fresh.beta) == 0 and np.array_equal(values, self.members.beta):
+            # the worst are at hand and nothing moves: be more exact
+            if self.inner_share < 1e-3:
+                return self._widen(target, False) if self.is_narrow else "stalled"
+            self.inner_share *= 0.1
+        self.told = self._step(leave, fresh, values)
+        self.rounds += 1
+        return "running"
+
+    def _step(self, leave: int, fresh: Fresh | None, values: Floats | None) -> tuple[Any, ...]:
+        """Let all parts take a step: the sums of gap terms and dual, the support, the offers."""
+        before = self.cluster.moved
+        negligible = 0.0
+        if self.last:
+            scale = max(abs(self.last["objective"]), abs(self.last["dual"]))
+            negligible = 1e-3 * self.target * scale / self.problem.n_rows
+        count = -(-self._newcomers // (2 * len(self.bias))) if self.pairs else self._newcomers
+        begin = time.perf_counter()
+        replies = self.cluster.map(
+            *("step", self.p, leave, fresh, values, self.bias, count, negligible, self.precision)
+        )
+        self.waited = time.perf_counter() - begin
+        if values is not None:
+            self.members.beta = values
+        for number, (_, _, _, scores) in enumerate(replies):
+            self.members.scores[self.members.owner == number] = scores
+        gap = float(sum(reply[0].sum() for reply in replies))
+        dual, support, computed = sum(reply[1] for reply in replies)
+        if not self.is_narrow:
+            self.dual = float(dual)
+        self.computed = int(computed)
+        self.bytes = self.cluster.moved - before
+        return gap, self.dual, int(support), [reply[2] for reply in replies]
+
+    def _narrow(self) -> None:
+        """Look at the rows alone that are not content, or nearly so."""
+        if self.problem.n_rows < _FEW_ROWS:
+            return
+        spare = _SPARE_ROWS // len(self.cluster.parts) + 1
+        self.active, self.outside = self.cluster.reduce("narrow", self.p, self.bias, spare)
+        self.is_narrow, self.narrow_round = self.active < self.problem.n_rows, self.rounds
+        self.told = self._step(0, None, None)
+
+    def _look_at_all(self) -> None:
+        """Bring the scores of rows that were left out up to date."""
+        if self.is_narrow:
+            self.cluster.map("widen", self.p)
+            self.is_narrow, self.outside = False, 0.0
+
+    def _widen(self, target: float, stalls: bool) -> str:
+        """Look at all rows again, and see how good the point is for them."""
+        self._look_at_all()
+        self.marked, self.best_gap, self.best_dual = (0, np.inf, np.inf), np.inf, np.inf
+        self.told = self._step(0, None, None)
+        gap, dual, support, offers = self.told
+        self._measure(offers)
+        self._tell(gap, dual, support)
+        if self.pairs:
+            self._certain()
+        if self.last["gap"] <= target:
+            return "converged"
+        # a little is left: the whole settles it faster than a new choice of rows
+        if self.rounds == self.narrow_round:  # leaving rows out brings nothing
+            self.goal, self.last_whole = 0.0, 1 << 60
+            return "stalled" if stalls else "running"
+        self.goal = target
+        self.last_whole = self.rounds + (_LAST_ROUNDS if self.last["gap"] < 3.0 * target else 0)
+        return "stalled" if stalls else "running"
+
+    def _measure(self, offers: Sequence[Sequence[Candidates]]) -> None:
+        tops = np.array([[o.top for o in part] for part in offers]).max(axis=0)
+        bottoms = np.array([[o.bottom for o in part] for part in offers]).min(axis=0)
+        if not self.pairs:
+            self.violation = max(0.0, float(tops[0]), -float(bottoms[0]))
+            return
+        self.violation = float(np.max(tops - bottoms))
+        self.middle = self.bias
+        if self.problem.loss.core().quadratic:
+            self.middle = self.bias = np.array(
+                [_middle(*ends) for ends in zip(tops, bottoms, self.bias, strict=True)]
+            )
+
+    def _choose(self, offers: Sequence[Sequence[Candidates]]) -> tuple[int, Fresh]:
+        """Let the worst of all join; the oldest leave."""
+        count = self._newcomers
+        if self.pairs:
+            count = max(1, count // len(self.bias))
+            chosen = [
+                worst_pairs(side, middle, count)
+                for side, middle in zip(zip(*offers, strict=True), self.middle, strict=True)
+            ]
+        else:
+            chosen = [worst_rows([part[0] for part in offers], count)]
+        owner = np.concatenate([owners for owners, _ in chosen])
+        place = np.concatenate([places for _, places in chosen])
+        leave = max(0, len(owner) + len(self.members) - self.capacity)
+        order = np.argsort(owner, kind="stable")  # as the parts send them: part by part
+        return leave, self._admit(leave, owner[order].astype(np.int32), place[order])
+
+    def _admit(self, leave: int, owner: NDArray[np.int32], place: Rows) -> Fresh:
+        """Let rows of the parts join, in this order."""
+        wanted = [(self.p, place[owner == c]) for c in range(len(self.cluster.parts))]
+        taken = self.cluster.each("take", wanted)
+        back = np.argsort(np.argsort(owner, kind="stable"), kind="stable")
+        points = stack([part[0] for part in taken])[back]
+        y, C, beta, scores = (
+            np.concatenate([part[i] for part in taken])[back] for i in range(1, 5)
+        )
+        fresh = Fresh(points, owner, place, beta)
+        self.members = self.members.replaced(leave, fresh, (y, C, scores))
+        return fresh
+
+    def _solve(self, dual: float) -> Floats:
+        """Solve on the working set alone, everything else as it is."""
+        w, settings = self.members, self.cluster.settings
+        problem, n = self.problem, len(self.members)
+        if problem.data.kernel.is_precomputed:
+            X = problem.data.X[np.ix_(w.points, w.points)]
+        else:
+            X = w.points
+        data = Data(X, problem.data.kernel, np.array([0, n], dtype=np.int64))
+        part = Problem(data, None, w.y, w.C, problem.loss, problem.intercept, problem.total)
+        memory = min(settings.memory // 4, 32 * n * n + _BUFFER)
+        rows = data.kernel_rows(self.precision, memory, _BUFFER, settings.threads, part.offset)
+        everything = np.arange(n)
+        used = np.flatnonzero(w.beta)
+        rest = w.scores
+        if len(used):
+            own, _ = rows.multiply(used, w.beta[used][:, None], everything, False, 1e18)
+            if own is None:
+                raise KeyboardInterrupt
+            rest = w.scores - own[:, 0]
+        floor = floor_for(settings.tol)
+        h = float(problem.loss.core(floor).conjugate(w.y, w.C, w.beta).sum())
+        share = 0.5 * float((w.beta * (w.scores + rest)).sum()) + h
+        bound = self.cluster.bound(self.p)
+        around = _core.Surroundings(rest, w.scores, dual - share, 0.0, bound)
+        core = part.core(rows, w.beta, max(2, n), floor, around)
+        enough = self.inner_share * self.violation
+        watch = Watch(
+            lambda: FOREVER,
+            lambda records: (
+                core.work[0] >= _INNER_ROUNDS
+                or (len(records) > 0 and records[-1]["violation"] <= enough)
+            ),
+        )
+        run_rounds(core, 0.0, watch, certify=False)
+        if core.interrupted:
+            raise KeyboardInterrupt
+        self.steps += core.work[1]
+        self.kernel_values += core.work[2] + len(used) * n
+        self.dual = float(core.figures()["dual"])
+        return core.beta
+
+    # --- figures -----------------------------------------------------------------------------
+
+    def _tell(self, gap: float, dual: float, support: int) -> None:
+        own, gap = gap, gap + self.outside
+        primal = gap - dual
+        scale = max(abs(primal), abs(dual), self.problem.least_scale, 1e-300)
+        self.last = {
+            "round": self.rounds,
+            "objective": primal,
+            "dual": dual,
+            "gap": gap / scale,
+            "own_gap": own / scale,
+            "violation": self.violation,
+            "support": support,
+            "steps": self.steps,
+            "kernel_values": self.kernel_values + self.computed,
+            "intercept": float(self.bias[0]) if len(self.bias) == 1 else 0.0,
+            "bytes": self.bytes,
+            "waited": self.waited,  # seconds, for the parts to take their step
+            "active": self.active if self.is_narrow else self.problem.n_rows,
+        }
+
+    def _certain(self, finally_: bool = False) -> Record:
+        """Figures of the present scores with the best bias."""
+        biases = self.bias[None]
+        if self.pairs:
+            width = max(1e-3, abs(self.violation)) if np.isfinite(self.violation) else 1.0
+            wanted = _EXACTLY if finally_ else _ROUGHLY
+            biases = enclose_biases(self._slopes, self.bias, width, wanted)
+        gaps, (dual, support, computed) = self.cluster.reduce("figures", self.p, biases)
+        best = np.argmin(gaps, axis=0), np.arange(len(self.bias))
+        self.bias, self.computed = biases[best], int(computed)
+        if not self.is_narrow:
+            self.dual = float(dual)
+        self._tell(float(gaps[best].sum()), self.dual, int(support))
+        return {**self.last, "ago": 0.0}
+
+    def _slopes(self, biases: Floats) -> Floats:
+        """Slopes of the losses, b times the given sum included."""
+        found: Floats = self.cluster.reduce("slopes", self.p, biases)
+        return found + self.problem.total * np.array([1.0, -1.0])[: len(self.bias)]
+
+    def _is_exhausted(self) -> bool:
+        """Whether this precision has done what it can: see cpp/working_set.hpp."""
+        self.best_gap = min(self.best_gap, self.last["own_gap"])
+        self.best_dual = min(self.best_dual, self.last["dual"])
+        when, dual, gap = self.marked
+        window = 10 + 8 * self.problem.n_rows // self.capacity
+        if self.rounds < when + window:
+            return False
+        gain = dual - self.best_dual
+        absolute = self.last["objective"] + self.last["dual"] - self.outside
+        if self.precision == "float32":
+            still = gain <= 0.01 * absolute and self.best_gap > 0.9 * gap
+        else:
+            still = gain <= 2e-16 * abs(self.last["dual"]) and self.best_gap > 0.99 * gap
+        first, self.marked = when == 0, (self.rounds, self.best_dual, self.best_gap)
+        return still and not first
+
+    def _is_indefinite(self) -> bool:
+        """Whether weak duality is broken: the kernel is not positive semidefinite."""
+        slack = 1e-3 * self.problem.least_scale
+        return bool(-self.last["dual"] > 1.001 * self.cluster.bound(self.p) + slack + 1e-300)
+
+    def _torn(self) -> Record:
+        """Figures of the last checkpoint, computed here."""
+        beta, scores = self._point()
+        problem, b = self.problem, row_biases(self.problem.y, self.bias)
+        loss = problem.loss.core(floor_for(self.cluster.settings.tol))
+        gap = float(loss.gap(problem.y, problem.C, beta, scores + b).sum())
+        dual = 0.5 * float(beta @ scores) + float(loss.conjugate(problem.y, problem.C, beta).sum())
+        self.bytes = 0
+        self._tell(gap, dual, int(np.count_nonzero(beta)))
+        return {**self.last, "ago": 0.0}
+
+    # --- checkpoints -------------------------------------------------------------------------
+
+    _KEPT = (
+        *(
+            "bias",
+            "violation",
+            "rounds",
+            "steps",
+            "kernel_values",
+            "marked",
+            "best_gap",
+            "best_dual",
+        ),
+        *("inner_share", "precision", "last", "is_narrow", "dual", "goal", "last_whole", "active"),
+        *("narrow_round", "outside"),
+    )
+
+    def _begin(self) -> None:
+        """Take over the problem, with its own intercept; a checkpoint where one is due."""
+        if not self.has_begun:
+            if self.cluster.problems[self.p] is not self.problem:
+                beta = self.problem.feasible(self.cluster.gather(self.p))
+                self.cluster.become(self.p, self.problem, beta, self.precision)
+            if self.precision == "float32":
+                self.cluster.single.add(self.p)
+            elif self.p in self.cluster.single:
+                self.cluster.rebuild(self.p, "float64")
+            self.cluster.map("disband")
+            self.members, self.told = Members(), None
+        if not self.has_begun or self.rounds >= self.saved_round + _BETWEEN_CHECKPOINTS:
+            self._save()
+        self.has_begun = True
+
+    def _save(self) -> None:
+        own = {name: getattr(self, name) for name in self._KEPT}
+        members = {"owner": self.members.owner, "place": self.members.place}
+        self.cluster.save(phase="set", p=self.p, **own, **members)
+        self.saved_round = self.rounds
+
+    def restore(self, kept: dict[str, Any]) -> None:
+        """Begin again at a checkpoint: the working set's rows are asked for once more."""
+        if kept.get("phase") != "set" or kept["p"] != self.p or kept["precision"] != self.precision:
+            self.has_begun = False
+            return
+        for name in self._KEPT:
+            setattr(self, name, kept[name])
+        self.marked, self.bias = tuple(kept["marked"]), np.asarray(kept["bias"])
+        self.has_begun = True
+        self.members, self.told, self.saved_round = Members(), None, self.rounds
+        self.cluster.map("disband")
+        owner = np.asarray(kept["owner"], dtype=np.int32)
+        place = np.asarray(kept["place"], dtype=np.int64)
+        if len(owner) == 0:
+            return
+        self.told = self._step(0, self._admit(0, owner, place), None)
+
+
+def _middle(top: float, bottom: float, otherwise: float) -> float:
+    ends = [end for end in (top, bottom) if np.isfinite(end)]
+    return float(np.mean(ends)) if ends else otherwise

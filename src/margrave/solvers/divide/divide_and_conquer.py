@@ -1,0 +1,180 @@
+"""Divide and conquer: clusters of rows, then larger ones, then all rows.
+
+    for level l = finest .. coarsest:    branching^l clusters
+        beta_c = argmin of the problem on cluster c alone, from beta_c     (side by side)
+    the support vectors alone, from beta;    all rows, from beta
+
+Each level (`levels.py`) is also a model of its own, which predicts with the nearest cluster's: a
+usable one after a small part of the time (Hsieh, Si, Dhillon: A Divide-and-Conquer Solver for
+Kernel Support Vector Machines, ICML 2014).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from margrave.problem import Floats, Problem, Solution
+from margrave.solvers.base import Settings, check_integer
+from margrave.solvers.divide.levels import Levels
+from margrave.solvers.divide.parts import Division
+from margrave.solvers.kernel.working_set import solve_rows
+from margrave.solvers.whole import finish
+
+_MANY_ROWS = 40_000  # from here on clusters pay
+_REFINE_TOL = 1e-2
+_REFINE_ROUNDS = 100
+_FEW_SUPPORT = 0.5  # share of rows that are support vectors up to which others are left out
+COMBINATIONS = ("nearest", "sum", "committee")
+
+
+class DivideAndConquer(BaseEstimator):  # type: ignore[misc]
+    """Levels of clusters, then the whole problem from their solutions.
+
+    Parameters
+    ----------
+    levels : int, optional
+        The finest level: `branching` ** `levels` clusters. By default clusters of about 2,000 rows.
+        Levels whose clusters would have fewer than 8 rows on average are left out.
+    branching : int
+        Clusters of a level that make one of the next.
+    early : int, optional
+        Stop at this level and predict with the clusters' own models; 0 is the whole problem.
+    combine : {"nearest", "sum", "committee"}
+        How an early model predicts: with the nearest cluster's model, with the sum of all, or with
+        all of them weighted by how much they know of a row (Bayesian committee machine).
+    partition : str or Partition, optional
+        "kmeans", "kernel_kmeans" or an object of :mod:`margrave.partitions` whose parts have a
+        place. By default k-means in input space for kernels of the distance and the linear one,
+        else in the kernel's feature space.
+    sample : int, optional
+        Rows that place the centres of the default partition.
+    adaptive : bool
+        Whether a level places its centres among the support vectors of the level before.
+    level_tol : float
+        Relative duality gap of a cluster's own problem.
+    refine : bool
+        Whether the support vectors are solved by themselves before all rows are.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from margrave import SVC
+    >>> from margrave.solvers import DivideAndConquer
+    >>> X, y = make_moons(2000, noise=0.2, random_state=0)
+    >>> model = SVC(gamma=2.0, solver=DivideAndConquer(early=2)).fit(X, y)
+    >>> model.certificate_, model.history_[-1]["parts"]
+    ('blocks', 16)
+    >>> SVC(gamma=2.0, solver="dc").fit(X, y).certificate_
+    'full'
+    """
+
+    def __init__(
+        self,
+        levels: int | None = None,
+        branching: int = 4,
+        early: int | None = None,
+        combine: str = "nearest",
+        partition: Any = None,
+        sample: int | None = None,
+        adaptive: bool = True,
+        level_tol: float = 1e-2,
+        refine: bool = True,
+    ) -> None:
+        self.levels = levels
+        self.branching = branching
+        self.early = early
+        self.combine = combine
+        self.partition = partition
+        self.sample = sample
+        self.adaptive = adaptive
+        self.level_tol = level_tol
+        self.refine = refine
+
+    def solve(
+        self,
+        problems: Sequence[Any],
+        settings: Settings,
+        starts: Sequence[Floats] | None = None,
+    ) -> list[Solution]:
+        """Solve the problems."""
+        self._check(problems)
+        division = Division(problems, settings, "dc")
+        betas, done, solutions = starts, 0, None
+        if starts is None or self.early:  # a start for the whole is better than what parts make
+            for done, (level, found) in enumerate(self._levels().climb(division, starts), 1):
+                solutions = [replace(one, combine=self.combine, n_iter=done) for one in found]
+                betas = [solution.beta for solution in solutions]
+                if division.keep(solutions, done, f"level {level}"):
+                    return solutions
+        if solutions is not None and settings.is_over:
+            division.keep(solutions, done, "stopped")
+        if solutions is not None and (self.early or settings.is_over):
+            return solutions
+        if self.refine and betas is not None and starts is None:
+            betas = [_refined(*pair, settings) for pair in zip(problems, betas, strict=True)]
+        return finish(problems, settings, betas, "dc", done, solutions)
+
+    def _levels(self) -> Levels:
+        return Levels(
+            finest=self.levels,
+            coarsest=self.early,
+            branching=self.branching,
+            partition=self.partition,
+            sample=self.sample,
+            adaptive=self.adaptive,
+            tol=self.level_tol,
+        )
+
+    def _check(self, problems: Sequence[Any]) -> None:
+        for name, least in (("levels", 1), ("branching", 2), ("early", 0), ("sample", 1)):
+            check_integer(name, getattr(self, name), least)
+        if self.levels is not None and (self.early or 0) > self.levels:
+            raise ValueError(
+                f"early={self.early!r} is a finer level than levels={self.levels!r}, the finest"
+            )
+        if not isinstance(self.level_tol, Real) or not self.level_tol > 0.0:
+            raise ValueError(f"level_tol must be a positive number, got {self.level_tol!r}")
+        if self.combine not in COMBINATIONS:
+            raise ValueError(
+                f"combine must be one of {', '.join(map(repr, COMBINATIONS))}, got {self.combine!r}"
+            )
+        first = problems[0]
+        if self.combine != "nearest" and getattr(first, "total", 0.0) > 0.0:
+            raise ValueError(
+                f"combine={self.combine!r} has no meaning for a one-class machine, whose parts each"
+                " have a level of their own; use combine='nearest'"
+            )
+        if self.combine == "committee" and first.data.kernel.is_precomputed:
+            raise ValueError(
+                "combine='committee' needs k(x, x) of new rows, which a precomputed kernel matrix"
+                " does not have; use combine='nearest'"
+            )
+
+
+def pays(problems: Sequence[Any]) -> bool:
+    """Whether clusters are the faster way: many rows, and a kernel that falls with the distance."""
+    first = problems[0]
+    return (
+        isinstance(first, Problem)
+        and max(problem.n_rows for problem in problems) >= _MANY_ROWS
+        and first.data.kernel.is_shift_invariant
+        and not first.loss.is_dense
+        and first.total == 0.0
+    )
+
+
+def _refined(problem: Any, beta: Floats, settings: Settings) -> Floats:
+    """Solve the support vectors alone, where that leaves rows out."""
+    if not isinstance(problem, Problem):
+        return beta
+    rows = np.flatnonzero(beta)
+    if not 2 <= len(rows) <= _FEW_SUPPORT * problem.n_rows or settings.is_over:
+        return beta
+    refined, _ = solve_rows(problem, beta, rows, settings, _REFINE_TOL, _REFINE_ROUNDS)
+    return beta if settings.is_over else refined  # without the time to look at beta it is zero

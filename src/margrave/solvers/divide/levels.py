@@ -1,0 +1,108 @@
+"""Levels of clusters, from many small ones to few large ones.
+
+    for level l = finest .. coarsest:    branching^l clusters
+        beta_c = argmin of the problem on cluster c alone, from beta_c     (side by side)
+
+Rows of different clusters hardly see each other through a kernel that falls with the distance, so
+the clusters' solutions together are close to the whole problem's, and each level starts where the
+last one ended (Hsieh, Si, Dhillon: A Divide-and-Conquer Solver for Kernel Support Vector Machines,
+ICML 2014).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from margrave.partitions import Partition, clustering, resolve_partition
+from margrave.problem import Floats, JointProblem, Solution
+from margrave.solvers.divide.parts import Division, Effort
+
+logger = logging.getLogger("margrave")
+
+_FINEST_SIZE = 2000  # rows of a cluster of the finest level, about
+_COARSEST_SIZE = 30_000  # rows of a cluster beyond which the whole problem is the next step
+_FEWEST_ROWS = 8  # of a cluster
+_FEWEST_IN_ALL = 64
+
+
+@dataclass(frozen=True)
+class Levels:
+    """Which levels there are, and how clusters are found; see `DivideAndConquer`."""
+
+    finest: int | None = None
+    coarsest: int | None = None
+    branching: int = 4
+    partition: Any = None
+    sample: int | None = None
+    adaptive: bool = True
+    tol: float = 1e-2
+
+    def climb(
+        self, division: Division, starts: Sequence[Floats] | None = None
+    ) -> Iterator[tuple[int, list[Solution]]]:
+        """Yield the solutions of each level, finest first; ends early when the time is over."""
+        data, settings = division.data, division.settings
+        partition, betas = self._partition(division), starts
+        numbers = self._numbers(data.n_rows, partition)
+        for level in numbers:
+            if settings.is_over:
+                return
+            among = division.support(betas) if betas and self._adapts(division) else None
+            parts = division.split(partition, self.branching**level, settings.seed + level, among)
+            if parts is None:
+                return
+            if parts.places is None:
+                raise ValueError(
+                    f"the partition {self.partition!r} makes parts that have no place, so that"
+                    " nobody could tell which of them a new row belongs to; use 'kmeans' or"
+                    " 'kernel_kmeans'"
+                )
+            kept = self.coarsest is not None and level == numbers[-1]
+            solutions = division.solve(parts, betas, Effort(self.tol, thorough=kept))
+            if solutions is None:
+                return
+            yield level, solutions
+            betas = [solution.beta for solution in solutions]
+
+    def _numbers(self, n_rows: int, partition: Partition) -> range:
+        """Levels from the finest to the coarsest, without those of too few rows per cluster."""
+        most = min(n_rows // _FEWEST_ROWS, getattr(partition, "sample", n_rows))
+        deepest = 0
+        while n_rows >= _FEWEST_IN_ALL and self.branching ** (deepest + 1) <= most:
+            deepest += 1
+        finest = self.finest
+        if finest is None:
+            finest = max(1, round(_log(max(1.0, n_rows / _FINEST_SIZE), self.branching)))
+            finest = max(finest, self.coarsest or 0)
+        coarsest = self.coarsest
+        if coarsest is None:
+            coarsest = min(
+                finest, math.ceil(_log(max(1.0, n_rows / _COARSEST_SIZE), self.branching))
+            )
+        if max(finest, coarsest) > deepest:
+            logger.info(
+                "level %d has clusters of fewer than %d of %d rows: starting from level %d",
+                *(max(finest, coarsest), _FEWEST_ROWS, n_rows, deepest),
+            )
+        finest, coarsest = min(finest, deepest), max(1, min(coarsest, deepest))
+        return range(finest, coarsest - 1, -1)
+
+    def _partition(self, division: Division) -> Partition:
+        if self.partition is not None:
+            return resolve_partition(self.partition)
+        return clustering(division.data.kernel, self.sample)
+
+    def _adapts(self, division: Division) -> bool:
+        """Whether support vectors tell where centres belong: not where every row is one."""
+        return self.adaptive and not any(
+            problem.is_smooth if isinstance(problem, JointProblem) else problem.loss.is_dense
+            for problem in division.problems
+        )
+
+
+def _log(number: float, base: int) -> float:
+    return math.log(number) / math.log(base)

@@ -1,0 +1,301 @@
+"""Problems solved part by part, side by side on an engine.
+
+    P_blocks = sum over parts of P_part,    D_blocks = sum over parts of D_part
+
+is the problem whose kernel matrix has zeros between the parts; its gap is what a model of parts can
+be certified by. A part has no free intercept, whose equality constraint would keep the part's sum
+for ever: the intercept of a part is zero, or regularised where rows without one could not say much
+(a kernel that does not fall with the distance). Only one-class machines, whose sum is given, share
+it out by the parts' weights.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from margrave import _core
+from margrave.blocks import DualBlock, Local
+from margrave.engines import MOST_LOSSES, ShardLost, resolve_engine
+from margrave.partitions import PARTITIONS, Partition, Parts
+from margrave.problem import Data, Floats, JointProblem, Problem, Solution
+from margrave.rounds import precision_for
+from margrave.rows import RowBlocks, size_in_bytes
+from margrave.solvers.base import Settings
+
+Rows = NDArray[np.int64]
+Task = tuple[Any, Floats | None]  # a problem, and where it begins
+Tasks = list[Task]  # of the same rows
+
+logger = logging.getLogger("margrave")
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How parts are to be solved.
+
+    ``tol`` is the relative gap of a part's own problem, and what is kept as a model needs a
+    ``thorough`` solution. A part with its ``own_prices`` takes its rows for all there are: their
+    prices C_i grow by 1 / share, the part's share of the sum of all prices, and a variable of the
+    part counts for the whole by that share. ``as_published`` it counts in full.
+    """
+
+    tol: float
+    thorough: bool = False
+    own_prices: bool = False
+    as_published: bool = False
+
+    def task(self, problem: Any, data: Data, rows: Rows, begin: Floats | None) -> Task:
+        """A problem on a part of the data, and where it begins."""
+        part, share = problem.on(data, rows), _share(problem, rows)
+        start = None if begin is None else begin[rows]
+        if self.own_prices:
+            start = start if start is None or self.as_published else start / share
+            return replace(part, C=part.C / share), start
+        if isinstance(part, Problem) and part.total > 0.0:
+            part = replace(part, total=share * part.total)
+        return part, start
+
+
+class Division:
+    """Problems of one fit, which share their rows, and where their parts are solved."""
+
+    def __init__(
+        self, problems: Sequence[Any], settings: Settings, solver: str, boxed: bool = True
+    ) -> None:
+        self.settings, self.solver = settings, solver
+        self.engine = resolve_engine(settings.engine, settings.threads)
+        self.data: Data = problems[0].data
+        if isinstance(self.data.X, RowBlocks):
+            raise ValueError(
+                f"the solver {solver!r} needs all rows in one array; rows in blocks have"
+                " solver='auto' or 'newton'"
+            )
+        self.shifts = [_level(problem) if boxed else 0.0 for problem in problems]
+        self.problems = [
+            _boxed(problem, shift) if boxed else problem
+            for problem, shift in zip(problems, self.shifts, strict=True)
+        ]
+        self.classes = classes_of(problems)
+        self.kernel_values = 0
+
+    def split(
+        self, partition: Partition, k: int, seed: int, among: Rows | None = None
+    ) -> Parts | None:
+        """Split the rows into parts; None if the time is over before that."""
+        settings = self.settings
+        ours = isinstance(partition, tuple(type(make()) for make in PARTITIONS.values()))
+        watched: dict[str, Any] = (
+            {"left": settings.seconds_left} if ours else {}
+        )  # a user's may not know of it
+        try:
+            return partition.split(
+                *(self.data, k, seed, among),
+                y=self.classes,
+                threads=settings.threads,
+                **watched,
+            )
+        except _core.Stopped:
+            return None
+
+    def run(self, tasks: Sequence[Tasks], effort: Effort) -> list[list[Local | None]]:
+        """Solve each part's problems, which share its rows, from their starts.
+
+        None in the place of a solution if there was no time to look at its start.
+        """
+        # the longest first: nobody waits for it
+        order = np.argsort([-sum(len(p.y) for p, _ in part) for part in tasks], kind="stable")
+        at_work = min(self.engine.n_workers, len(tasks))
+        # half: memory that one part has freed is not at once there for the next
+        copies = 2 * size_in_bytes(self.data.X)  # the parts' rows, and packed for the core
+        memory = max(self.settings.memory // 4, self.settings.memory // 2 - copies)
+        threads, memory = self.engine.share(at_work, self.settings.threads, memory)
+        pieces = [
+            {
+                "problems": [problem for problem, _ in tasks[number]],
+                "starts": [start for _, start in tasks[number]],
+                "memory": memory,
+                "threads": threads,
+            }
+            for number in order
+        ]
+        deadline = self.settings.deadline()
+        found = self._solved(pieces, (effort.tol, effort.thorough, deadline))
+        for local in (local for part in found for local in part if local is not None):
+            self.kernel_values += local.kernel_values
+        return [found[place] for place in np.argsort(order)]
+
+    def _solved(self, pieces: list[Any], how: tuple[Any, ...]) -> list[list[Local | None]]:
+        """Solve the parts where they are put; all of them again if a worker is lost."""
+        for attempt in itertools.count(1):
+            try:
+                with self.engine.scatter(DualBlock, pieces) as shards:
+                    try:
+                        shards.map("solve", *how)
+                    except KeyboardInterrupt:
+                        self.settings.progress.interrupt()
+                    found: list[list[Local | None]] = shards.map("found")
+                break
+            except ShardLost as lost:
+                if self.settings.is_over:  # Ctrl-C may have ended the workers too
+                    return [[None] * len(piece["problems"]) for piece in pieces]
+                if attempt == MOST_LOSSES:
+                    raise RuntimeError(f"workers were lost {attempt} times: {lost}") from lost
+                logger.warning("%s; its parts are solved again", lost)
+        return found
+
+    def solve(
+        self, parts: Parts, starts: Sequence[Floats] | None, effort: Effort
+    ) -> list[Solution] | None:
+        """Solve all problems on every part alone.
+
+        None if the time was over before every start was looked at: then the starts are better.
+        """
+        begins: list[Floats | None] = list(starts) if starts else [None] * len(self.problems)
+        tasks: list[Tasks] = []
+        for rows in parts.rows:
+            data = self.data.restrict(rows)
+            tasks.append([])
+            for problem, begin in zip(self.problems, begins, strict=True):
+                members = problem.members(rows)
+                if len(members):
+                    tasks[-1].append(effort.task(problem, data, members, begin))
+        return self.collect(parts, self.run(tasks, effort), effort)
+
+    def collect(
+        self, parts: Parts, found: Sequence[Sequence[Local | None]], effort: Effort
+    ) -> list[Solution] | None:
+        """Put together what the problems have come to on every part; None if one has not begun."""
+        gathered = [_Gathered(problem, len(parts), effort) for problem in self.problems]
+        for c, (rows, locals_) in enumerate(zip(parts.rows, found, strict=True)):
+            present = [(one, one.problem.members(rows)) for one in gathered]
+            taking = [(one, members) for one, members in present if len(members)]
+            for (one, members), local in zip(taking, locals_, strict=True):
+                if local is None:
+                    return None
+                one.add(c, members, local)
+        return [
+            one.solution(parts, shift, self.solver)
+            for one, shift in zip(gathered, self.shifts, strict=True)
+        ]
+
+    def keep(self, solutions: list[Solution], number: int, where: str) -> bool:
+        """Keep the model of the parts, and report their problem; True if the fit is to stop."""
+        parts: Parts = solutions[0].parts
+        if self.settings.keep_early is not None:
+            self.settings.keep_early(solutions)
+        return self.settings.progress.report(
+            objective=sum(solution.objective for solution in solutions),
+            dual=sum(solution.dual for solution in solutions),
+            gap=max(solution.gap for solution in solutions),
+            support=len(self.support([solution.beta for solution in solutions])),
+            where=f"{where}, {len(parts)} parts",
+            certified=False,
+            certificate="blocks",
+            round=number,
+            kernel_values=self.kernel_values,
+            parts=len(parts),
+            largest_part=int(parts.sizes.max()),
+            smallest_part=int(parts.sizes.min()),
+            one_class_parts=self._one_class(parts),
+        )
+
+    def _one_class(self, parts: Parts) -> int:
+        """Number of parts whose rows are all of one class."""
+        if self.classes is None:
+            return 0
+        classes, number = np.unique(self.classes, return_inverse=True)
+        pairs = np.unique(parts.label * len(classes) + number)
+        return int(np.count_nonzero(np.bincount(pairs // len(classes)) == 1))
+
+    def support(self, betas: Sequence[Floats]) -> Rows:
+        """Rows of the data that have a dual variable in any of the problems."""
+        used = np.zeros(self.data.n_rows, dtype=bool)
+        for problem, beta in zip(self.problems, betas, strict=True):
+            used[problem.data_rows] |= beta.reshape(len(beta), -1).any(axis=1)
+        return np.flatnonzero(used)
+
+
+class _Gathered:
+    """One problem, and its solutions on all parts."""
+
+    def __init__(self, problem: Any, n_parts: int, effort: Effort) -> None:
+        self.problem, self.effort = problem, effort
+        self.beta, self.scores = np.zeros(problem.shape), np.zeros(problem.shape)
+        self.intercept = np.zeros((n_parts, *problem.shape[1:]))
+        self.objective = self.dual = 0.0
+        self.definite = True
+
+    def add(self, number: int, rows: Rows, local: Local) -> None:
+        """Take over what a part has come to."""
+        weight = _share(self.problem, rows) if self.effort.own_prices else 1.0
+        self.objective += weight * local.objective
+        self.dual += weight * local.dual
+        self.scores[rows] = local.scores
+        self.beta[rows] = local.beta * (1.0 if self.effort.as_published else weight)
+        self.intercept[number] = weight * local.intercept
+        self.definite = self.definite and local.definite
+
+    def solution(self, parts: Parts, shift: float, solver: str) -> Solution:
+        """All of them as one."""
+        scale = max(abs(self.objective), abs(self.dual), float(np.finfo(np.float64).tiny))
+        return Solution(
+            beta=self.beta,
+            intercept=self.intercept,
+            scores=self.scores,
+            objective=self.objective,
+            dual=self.dual,
+            gap=(self.objective + self.dual) / scale if self.definite else np.inf,
+            converged=False,
+            n_iter=0,
+            precision=precision_for(self.effort.tol, self.problem.data),
+            solver=solver,
+            definite=self.definite,
+            certificate="blocks",
+            parts=parts,
+            level=shift,
+            goal=self.effort.tol,
+        )
+
+
+def _share(problem: Any, rows: Rows) -> float:
+    """A part's share of the sum of all prices."""
+    return float(problem.C[rows].sum() / problem.C.sum())
+
+
+def classes_of(problems: Sequence[Any]) -> Any:
+    """Class of each row of the data, as the problems tell them apart; None if there are none."""
+    first = problems[0]
+    if isinstance(first, JointProblem):
+        return first.y
+    if not first.loss.core().labels or first.total > 0.0:
+        return None
+    if first.blocks is not None:  # pairs of classes, each of which is a block of rows
+        return np.searchsorted(first.data.starts, np.arange(first.data.n_rows), side="right")
+    if len(problems) == 1:
+        return first.y
+    return np.argmax([problem.y for problem in problems], axis=0)
+
+
+def _level(problem: Problem | JointProblem) -> float:
+    """What a free intercept is left to begin with: parts would have to build it of rows."""
+    if isinstance(problem, JointProblem) or problem.loss.core().labels:
+        return 0.0
+    is_free = problem.intercept == "free" and problem.total == 0.0
+    return float(np.quantile(problem.y, problem.loss.quantile)) if is_free else 0.0
+
+
+def _boxed(problem: Any, shift: float) -> Any:
+    """The problem without a free intercept, unless its sum is given."""
+    if problem.intercept != "free" or (isinstance(problem, Problem) and problem.total > 0.0):
+        return problem
+    instead = None if problem.data.kernel.is_shift_invariant else "regularized"
+    if isinstance(problem, JointProblem):
+        return replace(problem, intercept=instead)
+    return replace(problem, intercept=instead, y=problem.y - shift)

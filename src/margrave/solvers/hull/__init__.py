@@ -1,0 +1,8 @@
+"""Distances of convex hulls: NuSVC, NuSVR and HardMarginSVC.
+
+pairs.py        "pairs": working sets, for any kernel
+frank_wolfe.py  "gilbert"
+saddle.py       "saddle" (Saddle-SVC)
+distance.py     bounds of a distance from both sides
+shards.py       what the last two share on engines
+"""

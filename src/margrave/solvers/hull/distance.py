@@ -1,0 +1,137 @@
+"""Distances of hulls: what the solvers of these problems share.
+
+Rows with y = +1 and with y = -1 have weights eta, xi >= 0 that sum to one and do not exceed their
+caps C_i; the points A eta and B xi run through the (reduced) hulls of the two classes.
+
+    U(beta) = 1/2 |z|^2,  z = A eta - B xi = sum_i beta_i x_i,  beta = y (eta, xi)      (minimise)
+    m(w)    = min over eta of w'A eta  -  max over xi of w'B xi
+    L(w)    = m(w)^2 / (2 |w|^2)  <=  U*  <=  U        for every w with m(w) > 0
+
+The optimal z separates the classes with the largest margin; (U - L) / U is the certificate. With
+G = 2 U - m(z), the duality gap that the compiled solver knows without cancellation,
+U - L(z) = G - G^2 / (4 U). If m(z) <= 0, L is zero and nothing is certified; as U goes to zero the
+hulls overlap, and no direction separates them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from margrave.blocks.hull import fill
+from margrave.problem import Data, Floats, Problem, Solution, loaded
+from margrave.rounds import Core, Record
+from margrave.solvers.base import Settings
+
+NOTHING = 1e-12  # of the largest |x|^2: a U below it is none
+
+
+def bounds(U: float, G: float) -> tuple[float, float]:
+    """Lower bound L of the optimum and the gap (U - L) / U, from U and G = 2 U - m(z)."""
+    if not (U > 0.0 and G < 2.0 * U):
+        return 0.0, 1.0
+    ratio = max(0.0, G / U)
+    return (1.0 - ratio / 2.0) ** 2 * U, ratio - ratio * ratio / 4.0
+
+
+def largest_square(data: Data) -> float:
+    """Largest k(x, x) of all rows, the scale of squared distances."""
+    if data.kernel.is_precomputed:
+        return float(np.max(np.abs(np.diagonal(data.X))))
+    return float(np.max(np.abs(data.kernel.diagonal(loaded(data.X)))))
+
+
+def first_rows(problem: Problem) -> Floats:
+    """Feasible variables: the first rows of either class, in full as far as they go."""
+    beta = np.zeros(problem.n_rows)
+    for side in (problem.y > 0, problem.y < 0):
+        beta[side] = fill(np.zeros(int(side.sum())), problem.C[side], problem.total)
+    return problem.y * beta
+
+
+class HullCore:
+    """The compiled solver with its figures in terms of hulls.
+
+    Of a distance `objective` is U, `dual` is -L and `gap` is (U - L) / U. With a linear term
+    (regression) the figures are those of any machine.
+    """
+
+    def __init__(self, core: Core, problem: Problem) -> None:
+        self.core, self.shift = core, problem.shift
+
+    def advance(
+        self, target: float, max_rounds: int, seconds: float, time_left: float
+    ) -> tuple[str, list[Record]]:
+        """Run rounds; see `Core`."""
+        status, records = self.core.advance(target, max_rounds, seconds, time_left)
+        return status, [self._told(record) for record in records]
+
+    def certify(self, time_left: float) -> Record | None:
+        """Figures in double precision; None if stopped."""
+        record = self.core.certify(time_left)
+        return None if record is None else self._told(record)
+
+    def figures(self) -> Record:
+        """Figures from the running scores."""
+        return self._told(self.core.figures())
+
+    def _told(self, record: Record) -> Record:
+        if self.shift is not None or not np.isfinite(record["gap"]):
+            return record
+        U = record["dual"]
+        L, gap = bounds(U, record["objective"] + U)
+        return {**record, "objective": U, "dual": -L, "gap": gap}
+
+    @property
+    def work(self) -> tuple[int, int, int]:
+        """Rounds, steps and kernel values so far."""
+        return self.core.work
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C was pressed."""
+        return self.core.interrupted
+
+    @property
+    def beta(self) -> Floats:
+        """Dual variables."""
+        return self.core.beta
+
+    @property
+    def scores(self) -> Floats:
+        """Scores K beta."""
+        return self.core.scores if self.shift is None else self.core.scores - self.shift
+
+
+def refuse_overlap(
+    problems: Sequence[Any], solutions: list[Solution], settings: Settings
+) -> list[Solution]:
+    """Raise where there is no distance; else return the solutions.
+
+    Only a solver that has stopped by itself can tell: one whose time or rounds are used up, or that
+    was interrupted, has found no points of the hulls that are near each other, nor a direction.
+    """
+    for number, (problem, solution) in enumerate(zip(problems, solutions, strict=True)):
+        if not getattr(problem, "is_hull", False) or problem.shift is not None:
+            continue
+        square = largest_square(problem.data)
+        if solution.objective <= NOTHING * square and solution.dual >= 0.0:
+            if settings.is_spent:
+                solutions[number] = replace(solution, gap=np.inf, converged=False)
+                continue
+            raise ValueError(
+                "the hulls overlap: no direction separates the classes. They come as near as"
+                f" {np.sqrt(2.0 * max(0.0, solution.objective)):.2g} with rows of norm up to"
+                f" {np.sqrt(square):.2g}; "
+                + (
+                    "they are not separable with this kernel, use NuSVC or SVC"
+                    if np.all(problem.total < problem.C)
+                    else "nu is too small for these rows, raise it or choose another kernel"
+                )
+                + ". (Equal rows in both classes, such as sparse rows without an entry, are in both"
+                " hulls whatever the kernel.)"
+            )
+    return solutions

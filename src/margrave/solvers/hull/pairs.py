@@ -1,0 +1,106 @@
+"""Pair swaps: points of two hulls as near to each other as can be.
+
+    min over eta, xi   1/2 |A eta - B xi|^2,    sum eta = sum xi = 1,  0 <= eta_i, xi_i <= cap_i
+
+A swap moves weight from one row of a class to another, the pair that violates optimality most:
+
+    i = argmin over eta_i < cap_i of z'x_i,    j = argmax over eta_j > 0 of z'x_j
+    t = z'(x_j - x_i) / |x_i - x_j|^2, or less where eta_i or eta_j reaches an end
+
+It is the working-set solver with two sums to keep (``cpp/inner.hpp``, `swap`): thousands of rows at
+a time on their own kernel block, kernel rows from the cache, many rows by way of the active ones,
+and the bounds of `hull.py` in double precision at the end. nu-regression is the same on twice the
+rows, once as points above the tube and once as points below, with the targets as a linear term.
+
+Blocks of rows, with workers elsewhere or not, have the working set among them (`distributed.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from sklearn.base import BaseEstimator
+
+from margrave.problem import Floats, Problem, Solution
+from margrave.solvers.base import Settings, check_integer, refuse_remote, refuse_unless
+from margrave.solvers.distributed.block_minimization import BlockMinimization, is_elsewhere
+from margrave.solvers.hull.distance import first_rows, refuse_overlap
+from margrave.solvers.kernel.descent import Kernels, descend
+from margrave.solvers.kernel.sample_start import has_sample_start, sample_start
+from margrave.solvers.kernel.working_set import core_of
+
+
+class PairSwaps(BaseEstimator):  # type: ignore[misc]
+    """Exact solver for hulls with any kernel: the machines with nu, and the hard margin.
+
+    Parameters
+    ----------
+    size : int, optional
+        Rows per round; by default up to 2048.
+    partitions : int, optional
+        Blocks of rows; unless given, one, or one for each worker of an engine elsewhere.
+
+    Examples
+    --------
+    >>> from margrave import HardMarginSVC
+    >>> from margrave.solvers import PairSwaps
+    >>> model = HardMarginSVC(kernel="linear", solver=PairSwaps(size=2))
+    >>> model.fit([[0.0], [1.0], [3.0], [4.0]], [0, 0, 1, 1]).solver_
+    'pairs'
+    """
+
+    def __init__(self, size: int | None = None, partitions: int | None = None) -> None:
+        self.size = size
+        self.partitions = partitions
+
+    def solve(
+        self,
+        problems: Sequence[Any],
+        settings: Settings,
+        starts: Sequence[Floats] | None = None,
+    ) -> list[Solution]:
+        """Solve the problems."""
+        check_integer("size", self.size, 2)
+        check_integer("partitions", self.partitions, 1)
+        refuse_unless("pairs", problems, ("free",), ("hull",))
+        refuse_remote("pairs", problems)
+        elsewhere = is_elsewhere(problems, settings)
+        if not elsewhere and self.partitions is None:
+            solutions = descend(problems, settings, starts, core_of, "pairs", self.size)
+        else:
+            solutions = self._in_blocks(problems, settings, starts)
+        return refuse_overlap(problems, solutions, settings)
+
+    def _in_blocks(
+        self, problems: Sequence[Problem], settings: Settings, starts: Sequence[Floats] | None
+    ) -> list[Solution]:
+        """The working set among blocks of rows, from what a sample says or the first rows."""
+        if any(problem.shift is not None for problem in problems):
+            raise ValueError(
+                "the solver 'pairs' works with NuSVR on this machine and in one block; leave out"
+                " engine and partitions"
+            )
+        if starts is None:
+            kernels = Kernels(problems[0].data, settings, 1, self.size)
+            try:
+                starts = [_start(problem, kernels) for problem in problems]
+            except KeyboardInterrupt:
+                settings.progress.interrupt()
+                starts = [first_rows(problem) for problem in problems]
+                return descend(problems, settings, starts, core_of, "pairs", self.size)
+        blocks = BlockMinimization(
+            blocks=self.partitions, partition="random", rounds=0, size=self.size
+        )
+        solutions = blocks.solve(problems, settings, starts)
+        return [replace(solution, solver="pairs") for solution in solutions]
+
+
+def _start(problem: Problem, kernels: Kernels) -> Floats:
+    """Feasible variables."""
+    if has_sample_start(problem, kernels):
+        start = sample_start(problem, kernels, "float64", 0.0)
+        if start is not None:
+            return start
+    return first_rows(problem)

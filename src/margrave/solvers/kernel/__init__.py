@@ -1,0 +1,10 @@
+"""Exact solvers for any kernel.
+
+descent.py             rounds until certified: precision, budgets, several problems
+working_set.py         "exact": thousands of variables at a time on cached kernel rows
+active_set.py          the same with shrinking, for many rows
+sample_start.py        a start from a sample, where nearly all variables are nonzero
+joint.py               several classes in one problem
+newton.py              "newton" for smooth losses
+coordinate_descent.py  "cd", one variable at a time
+"""

@@ -1,0 +1,65 @@
+"""Plain coordinate descent on the dual, as in the ODM paper and many before it.
+
+    for every row i, in a new random order each pass:
+        beta_i = argmin of 1/2 beta'K beta + sum_j h_j(beta_j) over beta_i alone;   f += K_i change
+
+The simplest solver that converges, and the yardstick for the others: it uses the same kernel rows,
+cache, threads and stopping rule (``cpp/coordinate_descent.hpp``). With the linear kernel it keeps
+the weights w = X'beta in the place of scores, which makes it a method of choice for sparse rows
+(``cpp/linear_descent.hpp``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sklearn.base import BaseEstimator
+
+from margrave import _core
+from margrave.problem import Floats, Problem, Solution
+from margrave.rounds import Core
+from margrave.solvers.base import Settings, refuse_remote, refuse_unless
+from margrave.solvers.kernel.descent import Kernels, descend
+from margrave.solvers.linear.solve import descend_linear, is_linear
+
+
+class CoordinateDescent(BaseEstimator):  # type: ignore[misc]
+    """Coordinate descent, one row at a time.
+
+    With a kernel other than the linear one it cannot keep the sum of a free intercept.
+
+    Examples
+    --------
+    >>> from margrave import ODMClassifier
+    >>> model = ODMClassifier(solver="cd").fit([[0.0], [1.0], [2.0], [3.0]], [0, 0, 1, 1])
+    >>> model.solver_
+    'cd'
+    """
+
+    def solve(
+        self,
+        problems: Sequence[Any],
+        settings: Settings,
+        starts: Sequence[Floats] | None = None,
+    ) -> list[Solution]:
+        """Solve the problems."""
+        refuse_remote("cd", problems)
+        if is_linear(problems):
+            return descend_linear(problems, settings, starts)
+        refuse_unless("cd", problems, intercepts=("regularized", None))
+
+        def core_of(
+            problem: Problem, kernels: Kernels, precision: str, start: Floats | None, floor: float
+        ) -> Core:
+            return _core.CoordinateDescent(
+                kernels.rows(precision, problem.offset),
+                problem.block_list,
+                problem.loss.core(floor),
+                problem.y,
+                problem.C,
+                start,
+                settings.seed,
+            )
+
+        return descend(problems, settings, starts, core_of, "cd")

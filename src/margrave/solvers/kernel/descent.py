@@ -1,0 +1,251 @@
+"""From problems to certified solutions, whatever makes the steps.
+
+A strategy supplies a core for each problem (`margrave.rounds.Core`), and `run_rounds` runs it until
+its gap is certified. This module adds precision, budgets, progress and the order of several
+problems.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from margrave import _core
+from margrave.problem import Data, Floats, Solution
+from margrave.rounds import Core, Record, Watch, floor_for, precision_for, run_rounds, set_size
+from margrave.solvers.base import Settings, check_start, side_by_side, zero_solution
+
+_SLICE = 0.1  # seconds in the core between two looks at progress
+_NO_LIMIT = 1 << 60
+_PER_ROW = 256  # bytes of vectors: the point, its solution, and what certifies or mends it
+_LARGEST_SET, _SMALLEST_SET = 2048, 512
+
+# (problem, kernels, precision, start, floor) -> core
+MakeCore = Callable[[Any, "Kernels", str, Floats | None, float], Core]
+
+
+def descend(
+    problems: Sequence[Any],
+    settings: Settings,
+    starts: Sequence[Floats] | None,
+    make_core: MakeCore,
+    solver: str,
+    size: int | None = None,
+    linear: bool = False,
+    where: str = "",
+) -> list[Solution]:
+    """Solve the problems, side by side where that pays, else one after the other.
+
+    A `linear` core has no kernel values, works in double precision on one thread, and needs little
+    memory. A problem that is one of several elsewhere says `where`.
+    """
+    for problem, start in zip(problems, starts or [], strict=bool(starts)):
+        check_start(problem, start)
+    workers = min(len(problems), settings.threads) if linear else _workers(problems, settings)
+    worker = threading.local()  # each keeps the kernel rows that its problems share
+
+    def run(number: int) -> Solution:
+        if not hasattr(worker, "kernels"):
+            worker.kernels = Kernels(problems[0].data, settings, workers, size)
+        place = f"problem {number + 1} of {len(problems)}" if len(problems) > 1 else where
+        trivial = zero_solution(problems[number], solver)
+        if trivial is not None:
+            settings.progress.report(objective=0.0, dual=0.0, gap=0.0, support=0, where=place)
+            return trivial
+        start = None if starts is None else starts[number]
+        way = _Descent(problems[number], settings, worker.kernels, place, linear)
+        return way.run(make_core, start, solver)
+
+    return side_by_side(run, range(len(problems)), workers, settings.progress)
+
+
+def _workers(problems: Sequence[Any], settings: Settings) -> int:
+    """How many problems to solve at a time.
+
+    One problem keeps several threads busy only while it computes kernel values, so many problems go
+    side by side if their kernel matrices fit into memory together. A Python kernel holds the
+    interpreter's lock: one at a time.
+    """
+    if len(problems) < 2 * settings.threads or problems[0].data.kernel.is_callable:
+        return 1
+    largest = max(problem.n_rows for problem in problems)
+    return settings.threads if 4 * largest**2 * settings.threads < settings.memory else 1
+
+
+class Kernels:
+    """Kernel rows of one data set, made when asked for, in one precision at a time.
+
+    The worker's share of the memory goes to vectors and buffers first (a working set's kernel block
+    gets a quarter at most), then to packed and cached rows.
+    """
+
+    def __init__(self, data: Data, settings: Settings, workers: int, size: int | None) -> None:
+        self.data, self.settings, self.workers = data, settings, workers
+        self.threads = max(1, settings.threads // workers)
+        self.given_size = size
+        self.seed, self.progress = settings.seed, settings.progress
+        self.made: dict[tuple[str, float, bool], _core.KernelRows] = {}
+
+    @cached_property
+    def share(self) -> int:
+        """Bytes for this worker; linear machines never ask."""
+        return self.settings.memory // self.workers
+
+    @property
+    def size(self) -> int:
+        """Variables per round, at most."""
+        return self.given_size or set_size(self.share, _LARGEST_SET)
+
+    @property
+    def buffer(self) -> int:
+        """Bytes for kernel rows on their way."""
+        return min(32 << 20, self.share // 8)
+
+    @property
+    def memory(self) -> int:
+        """Bytes for packed and cached kernel rows."""
+        block = 8 * min(self.size, self.data.n_rows) ** 2
+        return max(0, self.share - _PER_ROW * self.data.n_rows - block - self.buffer)
+
+    def size_for(self, n_rows: int) -> int:
+        """Variables per round of a problem: small problems rarely need all their kernel values."""
+        return self.given_size or min(self.size, max(_SMALLEST_SET, n_rows // 8))
+
+    def seconds_left(self) -> float:
+        """Until the time limit, for work before the first round."""
+        return self.settings.seconds_left()
+
+    def rows(self, precision: str, offset: float, cache: bool = True) -> _core.KernelRows:
+        key = (precision, offset, cache)
+        if key not in self.made:
+            self.made.clear()  # frees the old cache before the new one grows
+            self.made[key] = self.data.kernel_rows(
+                precision, self.memory, self.buffer, self.threads, offset, cache
+            )
+        return self.made[key]
+
+
+class _Descent:
+    """The way of one problem from its start to a certified solution."""
+
+    def __init__(
+        self,
+        problem: Any,
+        settings: Settings,
+        kernels: Kernels,
+        where: str,
+        linear: bool,
+    ) -> None:
+        self.problem, self.settings, self.kernels = problem, settings, kernels
+        self.linear = linear
+        self.progress, self.where = settings.progress, where
+        self.n_iter = 0
+        self.certified = False  # whether the last figures are from scores in double precision
+        self.core: Core
+
+    def run(self, make_core: MakeCore, start: Floats | None, solver: str) -> Solution:
+        """Descend in single precision if the tolerance allows, then in double if need be."""
+        tol, converged = self.settings.tol, False
+        first = "float64" if self.linear else precision_for(tol, self.problem.data)
+        floor = floor_for(tol)
+        for precision in ("float32", "float64") if first == "float32" else ("float64",):
+            try:
+                self.core = make_core(self.problem, self.kernels, precision, start, floor)
+                over, converged, figures = self._descend(precision, warm=start is not None)
+            except KeyboardInterrupt:  # struck in Python, between two slices
+                self.progress.interrupt()
+                if not hasattr(self, "core"):
+                    zero = np.zeros(self.problem.shape)
+                    self.core = make_core(self.problem, self.kernels, precision, zero, floor)
+                over, figures, self.certified = True, self.core.figures(), False
+            if over:
+                break
+            # where rounding has led single precision uphill, zero is the better start
+            start = self.core.beta if self.problem.is_better_start(figures["dual"]) else None
+        return self._solution(precision, converged, figures, solver)
+
+    def _descend(self, precision: str, warm: bool) -> tuple[bool, bool, Record]:
+        """Rounds until certified: (is it over, has it converged, the last figures).
+
+        Not over means that this precision can do no more.
+        """
+        tol = self.settings.tol
+        # Single precision flatters its running figures a little. Who asks for many digits wants
+        # them in the scores too, whose error is of the order of the square root of the gap.
+        digits = 1e-8 if self.problem.is_smooth else 0.1
+        target = tol * (0.9 if precision == "float32" else digits if tol < 1e-6 else 1.0)
+        before = self.n_iter
+        watch = Watch(
+            self.kernels.seconds_left,
+            lambda records: self._report(records, before),
+            self._is_over,
+            self._rounds_left,
+            _SLICE,
+        )
+        outcome = run_rounds(
+            self.core, tol, watch, target, certify=not self.settings.rough, is_warm=warm
+        )
+        if self.core.interrupted:
+            self.progress.interrupt()
+        self.certified = outcome.certified
+        over = outcome.status != "stalled" or precision == "float64"
+        if over:
+            self._report_one(outcome.figures, certified=outcome.status != "stopped")
+        return over, outcome.status == "converged", outcome.figures
+
+    def _is_over(self) -> bool:
+        if self.core.interrupted:
+            self.progress.interrupt()
+        return self.progress.is_over
+
+    def _rounds_left(self) -> int:
+        # callbacks see every round before the next one begins
+        limit = 1 if self.progress.callbacks else _NO_LIMIT
+        if self.progress.max_iter < 0:
+            return limit
+        return min(limit, max(0, self.progress.max_iter - self.n_iter))
+
+    def _report(self, records: list[Record], rounds_before: int) -> bool:
+        """Report rounds; True if a budget is used up."""
+        self.n_iter = rounds_before + self.core.work[0]
+        stop = False
+        for record in records:
+            record["round"] += rounds_before
+            stop = self._tell(record, certified=False) or stop
+        return stop or (0 <= self.progress.max_iter <= self.n_iter)
+
+    def _report_one(self, figures: Record, certified: bool) -> None:
+        self._tell({**figures, "round": self.n_iter}, certified)
+
+    def _tell(self, record: dict[str, Any], certified: bool) -> bool:
+        return self.progress.report(**record, where=self.where, certified=certified)
+
+    def _solution(self, precision: str, converged: bool, figures: Record, solver: str) -> Solution:
+        beta, scores, intercept = self.core.beta, self.core.scores, figures["intercept"]
+        if self.problem.intercept == "regularized":  # the core's scores hold it already
+            intercept = beta.sum(axis=0)
+            scores = scores - intercept
+        in_double = self.certified or precision == "float64"
+        noise = 1e-9 if in_double else max(1e-4, 0.1 * self.settings.tol)
+        scale = max(abs(figures["objective"]), abs(figures["dual"]), self.problem.least_scale)
+        definite = self.problem.data.is_definite(beta, scores, scale, noise)
+        return Solution(
+            beta=beta,
+            intercept=intercept,
+            scores=scores,
+            objective=float(figures["objective"]),
+            dual=float(figures["dual"]),
+            gap=float(figures["gap"]) if definite else np.inf,
+            converged=converged and definite,
+            n_iter=self.n_iter,
+            precision=precision,
+            solver=solver,
+            interrupted=self.progress.stop_reason == "interrupted",
+            definite=definite,
+            weights=getattr(self.core, "weights", None),
+            certificate="full" if self.certified or self.settings.rough else "estimate",
+        )

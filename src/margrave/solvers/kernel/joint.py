@@ -1,0 +1,161 @@
+"""Several classes in one problem, with intercepts that are free.
+
+The compiled solver (``cpp/joint.hpp``) handles given intercepts b. Free ones ask for
+sum_i beta_ic = 0 in every class, which the method of multipliers reaches:
+
+    beta = argmin of the problem with the kernel K + rho and the intercepts b;    b += rho sum beta
+
+Before a certificate the little that is left of the sums is taken out of the rows where it changes
+least.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from margrave.problem import Floats, JointProblem
+from margrave.rounds import Core, Record
+from margrave.solvers.kernel.descent import Kernels
+
+_RHO = 0.5  # times the mean of the kernel's diagonal: larger ones make the rounds crawl
+_REACH = 10.0
+_MOST_UPDATES = 200
+
+
+def joint_core(
+    problem: JointProblem, kernels: Kernels, precision: str, start: Floats | None
+) -> Core:
+    """Make the solver of a joint problem."""
+    if problem.intercept == "free":
+        return _FreeIntercepts(problem, kernels, precision, start)
+    rows = kernels.rows(precision, problem.offset, cache=False)
+    return problem.core(rows, start, kernels.size, 0.0)
+
+
+class _FreeIntercepts:
+    """The method of multipliers around the compiled solver."""
+
+    def __init__(
+        self, problem: JointProblem, kernels: Kernels, precision: str, start: Floats | None
+    ) -> None:
+        self.problem = problem
+        # with little weight on the rows the sums are small, and intercepts of size one far away
+        self.rho = max(_RHO * problem.data.mean_diagonal(), _REACH / float(problem.C.sum()))
+        self.rows = kernels.rows(precision, self.rho, cache=False)
+        self.core = problem.core(self.rows, start, kernels.size, 0.0)
+        self.b = np.zeros(problem.n_classes)
+        self.inner = 1e-2  # relative gap of the problem with given intercepts
+        self.updates = 0
+        self.stopped_by_user = False
+        self.point: tuple[Floats, Floats] | None = None  # beta and scores of the last figures
+
+    def advance(
+        self, target: float, max_rounds: int, seconds: float, time_left: float
+    ) -> tuple[str, list[Record]]:
+        """Run rounds; when the problem with the present intercepts is solved, move them."""
+        status, _ = self.core.advance(max(self.inner, 1e-14), max_rounds, seconds, time_left)
+        if status in ("running", "stopped"):
+            return status, []
+        self.b = self.b + self.rho * self.core.beta.sum(axis=0)
+        self.core.set_bias(self.b)
+        self.updates += 1
+        record = self._look(exact=False, time_left=time_left)
+        if record is None:
+            return "stopped", []
+        if record["gap"] <= target:
+            return "converged", [record]
+        self.inner = min(self.inner, 0.2 * record["gap"])
+        exhausted = status == "stalled" or self.updates >= _MOST_UPDATES
+        return ("stalled" if exhausted else "running"), [record]
+
+    def certify(self, time_left: float) -> Record | None:
+        """Figures from scores in double precision, with sums of zero."""
+        if self.core.certify(time_left) is None:
+            return None
+        return self._look(exact=True, time_left=time_left)
+
+    def figures(self) -> Record:
+        """Figures from the running scores, with sums of zero."""
+        self.core.figures()
+        record = self._look(exact=False, time_left=1e18)
+        if record is None:  # Ctrl-C a second time
+            self.point = np.zeros_like(self.core.beta), np.zeros_like(self.core.scores)
+            record = self._told(*self.point)
+        return record
+
+    @property
+    def work(self) -> tuple[int, int, int]:
+        """Rounds, steps and kernel values so far."""
+        return self.core.work
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C was pressed."""
+        return self.stopped_by_user or self.core.interrupted
+
+    @property
+    def beta(self) -> Floats:
+        """Dual variables, one column per class, each of sum zero."""
+        assert self.point is not None
+        return self.point[0]
+
+    @property
+    def scores(self) -> Floats:
+        """Scores K beta."""
+        assert self.point is not None
+        return self.point[1]
+
+    def _look(self, exact: bool, time_left: float) -> Record | None:
+        """Figures of the point whose sums have been brought to zero; None if stopped."""
+        problem, beta, scores = self.problem, self.core.beta, self.core.scores
+        shift = balancing(problem, beta, scores + (self.b - self.rho * beta.sum(axis=0)))
+        rows = np.flatnonzero(shift.any(axis=1))
+        sums, interrupted = self.rows.multiply(
+            rows, np.ascontiguousarray(shift[rows]), np.arange(len(beta)), exact, time_left
+        )
+        self.stopped_by_user |= interrupted
+        if sums is None:
+            return None
+        # (K + rho) (beta + shift) = K (beta + shift): the sums are zero
+        self.point = beta + shift, scores + sums
+        return self._told(*self.point)
+
+    def _told(self, beta: Floats, scores: Floats) -> Record:
+        primal, dual = self.problem.terms(beta, scores, self.b)
+        rounds, steps, values = self.work
+        return {
+            "round": rounds,
+            "objective": primal,
+            "dual": dual,
+            "gap": max(0.0, primal + dual) / max(abs(primal), abs(dual), 1e-300),
+            "support": int(beta.any(axis=1).sum()),
+            "steps": steps,
+            "kernel_values": values,
+            "intercept": self.b,
+        }
+
+
+def balancing(problem: JointProblem, beta: Floats, f: Floats) -> Floats:
+    """Return a small change of beta that brings the sum of every column to zero.
+
+    Weight goes from a class whose sum is too large to one whose sum is too small, in the rows whose
+    scores of the two are nearest to each other: there it matters least.
+    """
+    shift = np.zeros_like(beta)
+    left = beta.sum(axis=0)
+    ahead = f + 1.0
+    ahead[np.arange(len(f)), problem.y] -= 1.0
+    while np.abs(left).max() > 1e-15 * np.abs(beta).sum():
+        a, b = int(left.argmax()), int(left.argmin())
+        wanted = min(left[a], -left[b])
+        share = problem.shares(beta + shift)[:, b] * problem.C
+        order = np.argsort(np.abs(ahead[:, a] - ahead[:, b]))
+        # half of what is there: softmax shares must stay positive
+        taken = np.diff(np.minimum(np.cumsum(0.5 * share[order]), wanted), prepend=0.0)
+        if taken.sum() <= 0.5 * wanted and taken.sum() <= 1e-15 * np.abs(beta).sum():
+            break
+        shift[order, a] -= taken
+        shift[order, b] += taken
+        left[a] -= taken.sum()
+        left[b] += taken.sum()
+    return shift

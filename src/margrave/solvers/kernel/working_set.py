@@ -1,0 +1,121 @@
+"""The exact solver: working sets on cached kernel rows.
+
+    min over beta   1/2 beta'K beta + sum_i h_i(beta_i),    lo_i <= beta_i <= hi_i
+                    and sum_i beta_i kept if the intercept is free
+
+Each round solves a few thousand variables at once on their own kernel block and keeps half of them
+for the next round (``cpp/working_set.hpp``; for several classes in one problem ``cpp/joint.hpp``).
+With many rows the rounds look at the active ones only (`active_set.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from margrave.problem import Floats, JointProblem, Problem, Solution, loaded
+from margrave.progress import Progress
+from margrave.rounds import Core
+from margrave.solvers.base import Settings, refuse_remote
+from margrave.solvers.certificate import around_mean
+from margrave.solvers.hull.distance import HullCore, refuse_overlap
+from margrave.solvers.kernel.active_set import ActiveSet
+from margrave.solvers.kernel.descent import Kernels, descend
+from margrave.solvers.kernel.joint import joint_core
+from margrave.solvers.kernel.sample_start import has_sample_start, sample_start
+
+_MANY_ROWS = 40_000  # from here on most of the work is saved by looking at active rows only
+
+
+class WorkingSet(BaseEstimator):  # type: ignore[misc]
+    """Exact solver for every loss, kernel and intercept.
+
+    Parameters
+    ----------
+    size : int, optional
+        Variables per round; by default up to 2048.
+
+    Examples
+    --------
+    >>> from margrave import SVC
+    >>> from margrave.solvers import WorkingSet
+    >>> model = SVC(solver=WorkingSet(size=64)).fit([[0.0], [1.0], [2.0], [3.0]], [0, 0, 1, 1])
+    >>> model.solver_
+    'exact'
+    """
+
+    def __init__(self, size: int | None = None) -> None:
+        self.size = size
+
+    def solve(
+        self,
+        problems: Sequence[Any],
+        settings: Settings,
+        starts: Sequence[Floats] | None = None,
+    ) -> list[Solution]:
+        """Solve the problems."""
+        refuse_remote("exact", problems)
+        if self.size is not None and self.size < 2:
+            raise ValueError(f"a working set needs at least 2 variables, got size={self.size}")
+        solutions = around_mean(
+            problems,
+            settings,
+            lambda near, inner: descend(near, inner, starts, core_of, "exact", self.size),
+        )
+        return refuse_overlap(problems, solutions, settings)
+
+
+def solve_rows(
+    problem: Problem,
+    beta: Floats,
+    rows: Any,
+    settings: Settings,
+    tol: float,
+    max_iter: int = -1,
+    size: int | None = None,
+) -> tuple[Floats, int]:
+    """Solve a problem on some of its rows alone, from beta there; all other variables are zero.
+
+    Returns beta and the number of rounds.
+    """
+    outer = settings.progress
+    with Progress(
+        tol,
+        max_iter=max_iter,
+        time_limit=outer.time_left(),
+        callbacks=lambda record: outer.is_over,
+    ) as progress:
+        inner = replace(settings, tol=tol, progress=progress)
+        part = problem.restrict(rows)
+        part = replace(part, data=replace(part.data, X=loaded(part.data.X)))
+        (found,) = WorkingSet(size).solve([part], inner, [beta[rows]])
+    if progress.stop_reason == "interrupted":
+        outer.interrupt()
+    better = np.zeros_like(beta)
+    better[rows] = found.beta
+    return better, found.n_iter
+
+
+def core_of(
+    problem: Problem | JointProblem,
+    kernels: Kernels,
+    precision: str,
+    start: Floats | None,
+    floor: float,
+) -> Core:
+    """Make what solves one problem in rounds."""
+    if isinstance(problem, JointProblem):
+        return joint_core(problem, kernels, precision, start)
+    if start is None and has_sample_start(problem, kernels):
+        start = sample_start(problem, kernels, precision, floor)
+    core: Core
+    if problem.n_rows >= _MANY_ROWS and problem.data.is_native and not problem.loss.is_dense:
+        core = ActiveSet(problem, kernels, precision, start, floor)
+    else:
+        rows, size = kernels.rows(precision, problem.offset), kernels.size_for(problem.n_rows)
+        core = problem.core(rows, start, size, floor)
+    return HullCore(core, problem) if problem.is_hull else core

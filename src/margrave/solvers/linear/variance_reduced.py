@@ -1,0 +1,409 @@
+"""Stochastic gradients with reduced variance for linear machines, on one node or on several.
+
+    min over z   P(z) = 1/2 |z|^2 + sum_i loss_i(x_i'z) = mean of p_i(z),
+                 p_i(z) = 1/2 |z|^2 + n loss_i(x_i'z),        the intercept last in z, one in x_i
+
+Every epoch takes the gradient of the whole at z0 and corrects with it the gradients of single rows:
+
+    h = grad P(z0)                                                      all nodes, side by side
+    z <- z - eta (grad p_i(z) - grad p_i(z0) + h)     for rows i of node 1, then of node 2, ...
+
+svrg   one node, n rows drawn with replacement (Johnson and Zhang, 2013)
+dsvrg  node after node, all rows of each once in a new random order: algorithm 2 of Wang, Cao,
+       Zhang, Shi and Jin, "Scalable Optimal Margin Distribution Machine", after Lee et al., 2017.
+       As printed, a node takes a single row per epoch and never the same again, which leaves most
+       of the way undone; `as_published` shows it
+csvrg  each row replaced by the nearest of a few landmarks, svrg on these weighted points (Tan,
+       Zhang and Wang, 2019). That is another problem: its optimum comes with the gap of the true
+       one, which it cannot close
+
+With beta_i = -loss_i'(x_i'z0) the gradient is z0 - X'beta, beta is feasible in the dual, and the
+duality gap is 1/2 |grad P(z0)|^2: every epoch begins with its certificate.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+
+from margrave import _core
+from margrave.blocks import GradientBlock
+from margrave.blocks.passes import Passes
+from margrave.engines import MOST_LOSSES, Engine, ShardLost, Shards, resolve_engine
+from margrave.losses import SMOOTH_LOSSES
+from margrave.problem import Floats, Problem, Solution
+from margrave.rows import RowBlocks
+from margrave.solvers.base import Settings, check_start, refuse_remote, refuse_unless
+from margrave.solvers.published.landmarks import compressed
+
+Rows = NDArray[np.int64]
+Partition = Callable[[Problem, int, np.random.Generator], Sequence[Rows]]
+
+logger = logging.getLogger("margrave")
+
+METHODS = ("svrg", "csvrg", "dsvrg")
+_EXPLODED = 1e6  # times the first objective: the steps are too long
+_PATIENCE = 20  # epochs without a gap that is a hundredth or an objective a ten-thousandth better
+
+
+class VarianceReduced(BaseEstimator):  # type: ignore[misc]
+    """SVRG on one node, on several, or on landmarks, for smooth losses and the linear kernel.
+
+    With a regularised intercept or none. Few epochs suffice where regularisation is strong; where
+    it is weak, Newton's method needs far fewer passes. The history counts gradients of all rows as
+    ``passes``: an epoch takes two, one for the whole and one for the steps.
+
+    Parameters
+    ----------
+    method : {"dsvrg", "svrg", "csvrg"}, default="dsvrg"
+        See the module.
+    step : float, default=0.25
+        Length of the steps over the longest that is safe for a single row, 1 / max_i L_i, where L_i
+        bounds the second derivative of p_i. Up to 1 for partitions dealt at random.
+    partitions : int, optional
+        Nodes of "dsvrg"; as many as the engine has workers unless given.
+    partition : {"random", "sorted"} or callable, default="random"
+        How "dsvrg" deals the rows to its nodes: at random, in stretches as they come, or by a
+        function ``(problem, partitions, rng)`` that returns the row numbers of each.
+    landmarks : int, optional
+        Landmarks of "csvrg"; unless given, the square root of the number of rows.
+    as_published : bool, default=False
+        Run algorithm 2 as it is printed.
+
+    Examples
+    --------
+    >>> from margrave import ODMClassifier
+    >>> X, y = [[0.0, 1.0], [1.0, 0.0], [2.0, 1.0], [3.0, 0.5]], [0, 0, 1, 1]
+    >>> model = ODMClassifier(kernel="linear", solver=VarianceReduced(partitions=2)).fit(X, y)
+    >>> model.solver_, model.converged_
+    ('dsvrg', True)
+    """
+
+    def __init__(
+        self,
+        method: str = "dsvrg",
+        step: float = 0.25,
+        partitions: int | None = None,
+        partition: str | Partition = "random",
+        landmarks: int | None = None,
+        as_published: bool = False,
+    ) -> None:
+        self.method = method
+        self.step = step
+        self.partitions = partitions
+        self.partition = partition
+        self.landmarks = landmarks
+        self.as_published = as_published
+
+    def solve(
+        self,
+        problems: Sequence[Any],
+        settings: Settings,
+        starts: Sequence[Floats] | None = None,
+    ) -> list[Solution]:
+        """Solve the problems, one after the other."""
+        self._check(problems)
+        for problem, start in zip(problems, starts or [], strict=bool(starts)):
+            check_start(problem, start)
+        engine = resolve_engine(settings.engine, settings.threads)
+        solutions = []
+        for number, problem in enumerate(problems):
+            where = f"problem {number + 1} of {len(problems)}" if len(problems) > 1 else ""
+            begin = None if starts is None else starts[number]
+            for attempt in itertools.count(1):
+                try:
+                    run = _Run(self, problem, settings, engine, where)
+                    solutions.append(run.solve(begin))
+                    break
+                except ShardLost as lost:  # epochs are short: from the start, to the same bits
+                    if attempt == MOST_LOSSES:
+                        raise RuntimeError(f"workers were lost {attempt} times: {lost}") from lost
+                    logger.warning("%s; beginning again", lost)
+        return solutions
+
+    def _check(self, problems: Sequence[Any]) -> None:
+        """Raise for parameters that make no sense and for problems that ask for another solver."""
+        if self.method not in METHODS:
+            raise ValueError(f"unknown method {self.method!r}; known: {', '.join(METHODS)}")
+        if not 0.0 < self.step < math.inf:
+            raise ValueError(f"step must be a number > 0, got {self.step!r}")
+        for name in ("partitions", "landmarks"):
+            count = getattr(self, name)
+            if count is not None and count < 1:
+                raise ValueError(f"{name} must be at least 1, got {count!r}")
+        if not callable(self.partition) and self.partition not in PARTITIONS:
+            raise ValueError(
+                f"unknown partition {self.partition!r}; known: {', '.join(PARTITIONS)},"
+                " or a function"
+            )
+        if self.as_published and self.method != "dsvrg":
+            raise ValueError(f"as_published belongs to 'dsvrg', got method={self.method!r}")
+        refuse_unless(self.method, problems, ("regularized", None), SMOOTH_LOSSES)
+        if self.method != "dsvrg":
+            refuse_remote(self.method, problems)
+        for problem in problems:
+            if not problem.data.is_linear:
+                raise ValueError(
+                    f"the solver {self.method!r} cannot work with the kernel"
+                    f" {problem.data.kernel.name!r}; it works with 'linear', and solver='exact'"
+                    " with every kernel"
+                )
+            if isinstance(problem.data.X, RowBlocks):
+                raise ValueError(
+                    f"the solver {self.method!r} needs all rows in one array (it may be"
+                    " memory-mapped); rows in blocks need solver='newton'"
+                )
+            if (self.partitions or 1) > problem.n_rows:
+                raise ValueError(
+                    f"{problem.n_rows} rows cannot be dealt to {self.partitions} partitions"
+                )
+
+
+class _Run:
+    """The way of one problem."""
+
+    def __init__(
+        self,
+        solver: VarianceReduced,
+        problem: Problem,
+        settings: Settings,
+        engine: Engine,
+        where: str,
+    ) -> None:
+        self.solver, self.problem, self.settings, self.engine = solver, problem, settings, engine
+        self.progress, self.where = settings.progress, where
+        self.team = _core.Team(settings.threads)
+        # the best of each side so far: zero weights, and the zero of the dual
+        zero = np.zeros(problem.n_rows)
+        self.z, self.scores = np.zeros(problem.data.X.shape[1] + 1), zero
+        self.beta = zero.copy()
+        self.primal = float(problem.loss.core().value(problem.y, problem.C, zero).sum())
+        self.dual, self.gap, self.support = 0.0, 1.0, 0
+        self.highest = _EXPLODED * self.primal
+        self.better = (self.gap, self.primal, 0)  # what was clearly better than before, and when
+        self.epoch, self.passes, self.passes_of_steps = 0, 0.0, 1.0
+        self.told = False
+
+    def solve(self, start: Floats | None) -> Solution:
+        """Make epochs on shards until the gap is certified or a budget used up."""
+        if self.progress.is_over:
+            self._tell()
+            return self._solution()
+        parts = self._parts()
+        pieces = [self._piece(self.problem, rows, start) for rows in parts]
+        with self.engine.scatter(GradientBlock, pieces) as whole:
+            with self._stoppable(), self._nodes(whole) as nodes:
+                self._epochs(whole, nodes, is_warm=start is not None)
+            for rows, (scores, beta) in zip(parts, whole.map("kept"), strict=True):
+                self.scores[rows], self.beta[rows] = scores, beta
+        return self._solution()
+
+    # --- the loop --------------------------------------------------------------------------
+
+    def _epochs(self, whole: Shards, nodes: Shards, is_warm: bool) -> None:
+        """Make epochs; `nodes` take the steps, `whole` knows the gap: the same but for csvrg."""
+        left = self._seconds_left
+        if is_warm and self._is_good_start(whole):
+            return
+        z = self.z
+        eta = self.solver.step / (1.0 + max(nodes.map("steepness", left())))
+        for self.epoch in itertools.count():
+            # 1. the gradient, as the centre z - grad P(z) = X'beta, and with it the gap
+            centre, figures = whole.reduce("gradient", z, left())
+            if self._look(whole, z, centre, figures):
+                return
+            if nodes is not whole:
+                centre, _ = nodes.reduce("gradient", z, left())
+            # 2. the steps; seen from the centre, they shrink u = z - centre and add rows to it
+            nodes.map("aim", centre, left())
+            u = z - centre
+            for node in range(len(nodes)):
+                seed = np.array([self.settings.seed, self.epoch + 1, node])
+                u = nodes.call(node, "steps", u, eta, seed, left())
+            z = centre + u
+            self.passes += self.passes_of_steps
+
+    # --- shards ----------------------------------------------------------------------------
+
+    def _parts(self) -> Sequence[Rows]:
+        """Rows of each shard."""
+        problem, partition = self.problem, self.solver.partition
+        n = problem.n_rows
+        if self.solver.method != "dsvrg":
+            return [np.arange(n)]
+        count = self.solver.partitions or min(n, self.engine.n_workers)
+        deal = PARTITIONS[partition] if isinstance(partition, str) else partition
+        parts = deal(problem, count, np.random.default_rng(self.settings.seed))
+        dealt = np.sort(np.concatenate(parts))
+        if not (np.array_equal(dealt, np.arange(n)) and all(len(rows) for rows in parts)):
+            raise ValueError("a partition must give every row to one node, and rows to every node")
+        if self.solver.as_published:
+            self.passes_of_steps = len(parts) / n
+        return parts
+
+    def _piece(self, problem: Problem, rows: Rows, start: Floats | None) -> dict[str, Any]:
+        """What the shard of these rows is made from."""
+        sampling = "each" if self.solver.method == "dsvrg" else "draws"
+        beta = np.zeros(len(rows)) if start is None else start[rows]
+        y, C = problem.y[rows], problem.C[rows]
+        return {
+            "X": _taken(problem.data.X, problem.data_rows[rows]),
+            "y": y,
+            "C": C,
+            "loss": problem.loss,
+            "constant": problem.intercept == "regularized",
+            "n_rows": problem.n_rows,
+            "sampling": "single" if self.solver.as_published else sampling,
+            "beta": np.clip(beta, *problem.loss.core().box(y, C)),
+        }
+
+    def _nodes(self, whole: Shards) -> AbstractContextManager[Shards]:
+        """The shards that take the steps."""
+        if self.solver.method != "csvrg":
+            return nullcontext(whole)
+        problem, n = self.problem, self.problem.n_rows
+        passes = Passes(problem.data, problem.block_list, self.team, self._seconds_left)
+        few = compressed(problem, self.solver.landmarks or math.isqrt(n), passes)
+        self.passes += passes.count
+        self.passes_of_steps = 2.0 * few.n_rows / n
+        piece = self._piece(few, np.arange(few.n_rows), None)
+        return self.engine.scatter(GradientBlock, [piece])
+
+    # --- the certificate -------------------------------------------------------------------
+
+    def _look(self, whole: Shards, z: Floats, combined: Floats, figures: Floats) -> bool:
+        """Compare z and its dual point with the best so far, and tell; True if that is all."""
+        self.passes += 1.0
+        with np.errstate(over="ignore", invalid="ignore"):
+            primal = 0.5 * float(z @ z) + float(figures[0])
+            dual = 0.5 * float(combined @ combined) + float(figures[1])
+            gap = 0.5 * float((z - combined) @ (z - combined))
+        has_exploded = not primal <= self.highest
+        if not has_exploded:
+            self._compare(whole, z, primal, dual, gap, int(figures[2]))
+        return self._tell() or has_exploded or self._has_stalled()
+
+    def _is_good_start(self, whole: Shards) -> bool:
+        """Whether z = X'beta is good enough together with the beta that it is made from."""
+        z = whole.reduce("start", self._seconds_left())
+        figures, gap = whole.reduce("judge", z, self._seconds_left())
+        self.passes += 2.0
+        norm = 0.5 * float(z @ z)
+        primal, dual = norm + float(figures[0]), norm + float(figures[1])
+        self._compare(whole, z, primal, dual, gap, int(figures[2]))
+        return self.gap <= self.settings.tol and self._tell()
+
+    def _compare(
+        self, whole: Shards, z: Floats, primal: float, dual: float, gap: float, support: int
+    ) -> None:
+        """Keep z if its objective is the best so far, the dual point likewise."""
+        # of one point the gap is known without cancellation; best of both may be less
+        gap = gap / _scale(primal, dual)
+        gap_of_best = _relative(min(primal, self.primal), min(dual, self.dual))
+        both = gap <= max(gap_of_best, self.settings.tol)
+        better, better_dual = both or primal <= self.primal, both or dual <= self.dual
+
+        def change() -> None:
+            whole.map("keep", better, better_dual)
+            if better:
+                self.z, self.primal = z, primal
+            if better_dual:
+                self.dual, self.support = dual, support
+            self.gap = gap if both else gap_of_best
+
+        try:
+            change()
+        except KeyboardInterrupt:  # half a change would be a certificate of something else
+            change()
+            raise
+
+    def _has_stalled(self) -> bool:
+        """Whether nothing has become clearly better for a while."""
+        gap, primal, when = self.better
+        if self.gap < 0.99 * gap or self.primal < primal - 1e-4 * abs(primal):
+            self.better = (self.gap, self.primal, self.epoch)
+            return False
+        return self.epoch - when >= _PATIENCE
+
+    def _tell(self) -> bool:
+        """Report the epoch; True if it was the last."""
+        self.told = self.progress.report(
+            round=self.epoch,
+            objective=self.primal,
+            dual=self.dual,
+            gap=self.gap,
+            support=self.support,
+            intercept=float(self.z[-1]),
+            passes=self.passes,
+            where=self.where,
+        )
+        return self.told
+
+    @contextmanager
+    def _stoppable(self) -> Iterator[None]:
+        """Ctrl-C and the end of the time end the epochs; the best point so far is kept."""
+        try:
+            yield
+        except (_core.Stopped, KeyboardInterrupt) as stop:
+            if self.team.interrupted or isinstance(stop, KeyboardInterrupt):
+                self.progress.interrupt()
+            if not self.told:
+                self._tell()
+
+    def _seconds_left(self) -> float:
+        return max(0.0, min(self.progress.remaining(), 1e18))
+
+    def _solution(self) -> Solution:
+        loss, problem = self.problem.loss.core(), self.problem
+        return Solution(
+            beta=np.clip(self.beta, *loss.box(problem.y, problem.C)),
+            intercept=float(self.z[-1]),
+            scores=self.scores,
+            objective=self.primal,
+            dual=self.dual,
+            gap=self.gap,
+            converged=self.gap <= self.settings.tol,
+            n_iter=self.epoch,
+            precision="float64",
+            solver=self.solver.method,
+            interrupted=self.progress.stop_reason == "interrupted",
+            weights=self.z[:-1],
+        )
+
+
+def _scale(primal: float, dual: float) -> float:
+    return max(abs(primal), abs(dual), 1e-300)
+
+
+def _relative(primal: float, dual: float) -> float:
+    """The gap between two sides over their size, as far as rounding can tell."""
+    return max((primal + dual) / _scale(primal, dual), 1e-16)
+
+
+# --- partitions ----------------------------------------------------------------------------------
+
+
+def _at_random(problem: Problem, count: int, rng: np.random.Generator) -> list[Rows]:
+    return [np.sort(part) for part in np.array_split(rng.permutation(problem.n_rows), count)]
+
+
+def _as_they_come(problem: Problem, count: int, rng: np.random.Generator) -> list[Rows]:
+    return np.array_split(np.arange(problem.n_rows), count)
+
+
+PARTITIONS: dict[str, Partition] = {"random": _at_random, "sorted": _as_they_come}
+
+
+def _taken(X: Any, rows: Rows) -> Any:
+    """Some rows of X: a view where they follow each other."""
+    first, last = int(rows[0]), int(rows[-1]) + 1
+    is_stretch = last - first == len(rows) and bool((np.diff(rows) == 1).all())
+    return X[first:last] if is_stretch else X[rows]

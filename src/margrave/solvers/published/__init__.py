@@ -1,0 +1,6 @@
+"""Methods that are here to be measured: "auto" never chooses them, because others are faster.
+
+cascade.py       "cascade": support vectors of pairs of parts, up a tree
+distribution.py  "dip": parts with the distribution of the whole
+landmarks.py     the landmarks of "csvrg"
+"""
