@@ -235,6 +235,18 @@ def test_a_kernel_that_is_indefinite_by_little():
     assert not judge(recipe)[0]
 
 
+STEEP = [
+    Recipe(1794847259, "NuSVC", None, "exponential", tol=1e-8, n=2, d=1, apart=3.0, power=0.4),
+    Recipe(1794847768, "SVC", "hinge", "exponential", tol=1e-8, n=2, d=1, C=10.0, power=0.4),
+]
+
+
+@pytest.mark.parametrize("recipe", STEEP, ids=lambda recipe: str(recipe.seed))
+def test_kernels_that_are_steep_at_zero(recipe):
+    """A small power of a distance makes much of its last digits."""
+    assert not judge(recipe)[0]
+
+
 def test_scores_beyond_double_precision_are_no_secret():
     """A cubic kernel of rows of 1e300 overflows; whoever asks is told."""
     rng = np.random.default_rng(0)
