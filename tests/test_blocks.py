@@ -10,7 +10,9 @@ import pytest
 from margrave import SVC, OneClassSVM
 from margrave.engines import Serial, ShardLost
 from margrave.progress import Progress
-from margrave.solvers import BlockMinimization, Settings, cluster, distributed
+from margrave.solvers import BlockMinimization, Settings
+from margrave.solvers.distributed import cluster
+from margrave.solvers.distributed import working_set as distributed
 from margrave.solvers.distributed.block_minimization import best_step
 from margrave.solvers.distributed.checkpoint import Checkpoint
 from tests import build, cases, golden
@@ -392,7 +394,7 @@ def test_rare_checkpoints_change_nothing(monkeypatch):
 
 
 def test_workers_that_never_stay(monkeypatch):
-    monkeypatch.setattr(cluster, "_MOST_LOSSES", 3)
+    monkeypatch.setattr(cluster, "MOST_LOSSES", 3)
     with pytest.raises(RuntimeError, match=r"lost 4 times.*worker 1: gone"):
         run(moons(), BlockMinimization(blocks=2), engine=Fragile(*range(1000)))
 

@@ -292,7 +292,8 @@ import os, sys
 import numpy as np
 from sklearn.datasets import make_moons
 from margrave import SVC
-from margrave.solvers import BlockMinimization, distributed
+from margrave.solvers import BlockMinimization
+from margrave.solvers.distributed import working_set as distributed
 distributed._LARGEST_SET = 40
 distributed._BETWEEN_CHECKPOINTS = 1
 X, y = make_moons(600, noise=0.25, random_state=0)

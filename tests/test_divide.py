@@ -21,10 +21,10 @@ from margrave.solvers import (
     DivideAndConquer,
     MergeTree,
     Settings,
-    levels,
-    working_set,
 )
+from margrave.solvers.divide import levels
 from margrave.solvers.divide.parts import Division, Effort
+from margrave.solvers.kernel import working_set
 from tests import build, cases, golden
 
 RECORDS = json.loads((Path(__file__).parent / "golden" / "blocks.json").read_text())

@@ -1,9 +1,11 @@
 """Forked and parallel processes, and every form in which rows and labels may come."""
 
+import importlib
 import multiprocessing
 import pickle
 import signal
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +15,17 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 
 from margrave import SVC
 from tests.data import load
-from tests.systems import linux
+from tests.systems import ELSEWHERE, linux
+
+MODULES = sorted(path.stem for path in Path(__file__).parent.glob("test_*.py"))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_module_of_tests_can_be_imported(name):
+    """Doctests of modules that need an extra are left out; tests must not vanish that way."""
+    if name.removeprefix("test_") in ELSEWHERE:
+        pytest.skip("not on this system")
+    importlib.import_module(f"tests.{name}")
 
 
 def _fit_in_child(queue):

@@ -12,7 +12,7 @@ is small (numbers per row of its own, or per feature). Engines call its methods 
 and numbers.
 """
 
-from margrave.blocks.dual import DualBlock, Local, precision_for
+from margrave.blocks.dual import DualBlock, Local
 from margrave.blocks.gradient import GradientBlock
 from margrave.blocks.kernel import KernelBlock
 from margrave.blocks.members import Candidates, Fresh
@@ -26,6 +26,5 @@ __all__ = [
     "KernelBlock",
     "Local",
     "Share",
-    "precision_for",
     "stack",
 ]

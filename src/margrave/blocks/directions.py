@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,14 +13,11 @@ from margrave.blocks.dual import Local, local_of
 from margrave.blocks.point import Change, Point, Share, dot
 from margrave.problem import Floats
 from margrave.progress import FOREVER
+from margrave.rounds import ROUGH, Limits, Watch, run_rounds, set_size
 
 _LARGEST_SET = 1024  # variables per round of a block's own problem
 _BUFFER = 1 << 20  # bytes for kernel rows on their way
 _KEPT = 1 << 26  # bytes for kernel rows of a block's own problem
-# a rough solution need not be good: a block that crawls is left as it is
-_ROUNDS = 30
-_STEPS_PER_ROW = 20
-_MOST_STEPS_PER_ROW = 100_000  # of any other: more is a descent without end
 
 
 @dataclass(frozen=True)
@@ -55,7 +51,7 @@ class Directions(Point):
         if problem is None:
             return self._points(p, np.empty(0, dtype=np.int64)), np.empty(0)
         precision = "float32" if rough and problem.data.fits_float32 else "float64"
-        size = max(2, min(_LARGEST_SET, math.isqrt(self.memory // 32)))
+        size = set_size(self.memory, _LARGEST_SET)
         # the same on all engines, whatever their memory: what is kept decides about rounding
         left = min(_KEPT, max(0, self.memory - 8 * min(size, len(problem.y)) ** 2 - _BUFFER))
         rows = problem.data.kernel_rows(precision, left, _BUFFER, self.threads, problem.offset)
@@ -68,14 +64,14 @@ class Directions(Point):
             part = 0.5 * dot(share.beta, share.scores + rest) + h
             fixed = _core.FixedPart(rest, share.scores, dual - part, 0.0, bound)
         core = problem.core(rows, None if cold else share.beta, size, self.floor, fixed)
-        most = _STEPS_PER_ROW if rough else _MOST_STEPS_PER_ROW
-        status = "running"
-        while status == "running" and not self.cancelled.is_set():
-            status, _ = core.advance(tol, 1, 1e18, max(0.0, deadline - time.time()))
-            rounds, steps, _ = core.work
-            enough = max(_ROUNDS, 4 * len(problem.y) // size)
-            if steps > most * len(problem.y) or (rough and rounds >= enough):
-                break
+        limits, n = Limits(), len(problem.y)
+        if rough:
+            limits = replace(ROUGH, rounds=max(ROUGH.rounds, 4 * n // size))
+        watch = Watch(
+            lambda: max(0.0, deadline - time.time()),
+            lambda records: limits.exceeded(core, n) or self.cancelled.is_set(),
+        )
+        run_rounds(core, tol, watch, certify=False)
         if core.interrupted:
             raise KeyboardInterrupt
         self.found[p] = local_of(problem, core, core.figures()) if cold else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Sequence
@@ -13,18 +12,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from margrave import _core
-from margrave.problem import Data, JointProblem, Problem
+from margrave.problem import JointProblem, Problem
+from margrave.rounds import (
+    ROUGH,
+    Core,
+    Limits,
+    Watch,
+    floor_for,
+    precision_for,
+    run_rounds,
+    set_size,
+)
 
 Floats = NDArray[np.float64]
 
 _LARGEST_SET = 2048  # variables per round
 _BUFFER = 1 << 20  # bytes for kernel rows on their way
-_FLOAT32_TOL = 1e-4  # relative gap that single-precision kernel values can certify
-_FLOOR = 1e-6  # of the tolerance: logistic variables below that share of C are as good as zero
-# a start need not be good: a part that crawls is left as it is
-_ROUNDS = 30
-_STEPS_PER_ROW = 20
-_MOST_STEPS_PER_ROW = 100_000  # of what is kept: more is a descent without end
 
 
 @dataclass(frozen=True)
@@ -118,26 +121,16 @@ class DualBlock:
         ]
 
     def _run(
-        self, core: Any, n_rows: int, tol: float, thorough: bool, deadline: float
+        self, core: Core, n_rows: int, tol: float, thorough: bool, deadline: float
     ) -> tuple[bool, dict[str, Any]]:
         """Rounds until the gap is reached; whether there was time for the start, and figures."""
-        target, crawls = tol, False
-        while True:
-            left = max(0.0, deadline - time.time())
-            status, _ = core.advance(target, 1, 1e18, left)
-            rounds, steps, _ = core.work
-            if thorough:
-                crawls = steps > _MOST_STEPS_PER_ROW * n_rows
-            else:
-                crawls = rounds >= _ROUNDS or steps > _STEPS_PER_ROW * n_rows
-            if status == "running" and not (crawls or self.cancelled.is_set()):
-                continue
-            figures = core.certify(left) if thorough and status != "stopped" else None
-            missed = figures is not None and figures["gap"] > tol and status == "converged"
-            if missed and target > 0.02 * tol:  # the running figures were better than the truth
-                target *= 0.7
-                continue
-            return status != "stopped" or rounds > 0, figures or core.figures()
+        limits = Limits() if thorough else ROUGH
+        watch = Watch(
+            lambda: max(0.0, deadline - time.time()),
+            lambda records: limits.exceeded(core, n_rows) or self.cancelled.is_set(),
+        )
+        outcome = run_rounds(core, tol, watch, certify=thorough)
+        return outcome.status != "stopped" or core.work[0] > 0, outcome.figures
 
     def _zero(self, problem: Problem | JointProblem) -> Local:
         # without memory for rounds: blocks that many parts free would not fit the next ones
@@ -153,7 +146,7 @@ class DualBlock:
         rows: dict[tuple[str, float], _core.KernelRows],
         memory: int,
     ) -> Any:
-        size = max(2, min(_LARGEST_SET, math.isqrt(memory // 32)))
+        size = set_size(memory, _LARGEST_SET)
         left = max(0, memory - 8 * min(size, len(problem.y)) ** 2 - _BUFFER)
         key = (precision, problem.offset)
         if key not in rows:
@@ -162,7 +155,7 @@ class DualBlock:
             rows[key] = problem.data.kernel_rows(
                 key[0], left, _BUFFER, self.threads, problem.offset, cache
             )
-        return problem.core(rows[key], start, size, _FLOOR * tol)
+        return problem.core(rows[key], start, size, floor_for(tol))
 
 
 def local_of(problem: Problem | JointProblem, core: Any, figures: dict[str, Any]) -> Local:
@@ -175,8 +168,3 @@ def local_of(problem: Problem | JointProblem, core: Any, figures: dict[str, Any]
     scale = max(abs(objective), abs(dual), problem.least_scale)
     definite = problem.data.is_definite(beta, scores, scale, noise=1e-4)  # of single precision
     return Local(beta, scores, intercept, objective, dual, core.work[2], definite)
-
-
-def precision_for(tol: float, data: Data) -> str:
-    """Tiles that are good enough for a relative gap."""
-    return "float32" if tol >= _FLOAT32_TOL and data.fits_float32 else "float64"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from margrave.engines.base import Engine, ShardLost, Shards, is_collection
+from margrave.engines.base import MOST_LOSSES, Engine, ShardLost, Shards, is_collection
 from margrave.engines.serial import Serial
 from margrave.engines.threads import Threads
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ENGINES",
+    "MOST_LOSSES",
     "MPI",
     "Dask",
     "Engine",

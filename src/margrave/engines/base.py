@@ -24,6 +24,8 @@ from margrave.rows import RemoteRows
 
 Arguments = tuple[Any, ...]
 
+MOST_LOSSES = 20  # of workers, until a fit is given up
+
 
 class ShardLost(Exception):
     """A worker that holds shards died, froze or went away, and its shards with it.

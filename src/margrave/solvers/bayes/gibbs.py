@@ -31,7 +31,7 @@ from sklearn.base import BaseEstimator
 from margrave import _core
 from margrave.blocks.augmented import AugmentedBlock, drawn_sums, sides_of, stream_of, symmetric
 from margrave.blocks.augmented_joint import JointAugmentedBlock
-from margrave.engines import Engine, ShardLost, resolve_engine
+from margrave.engines import MOST_LOSSES, Engine, ShardLost, resolve_engine
 from margrave.models import Posterior
 from margrave.problem import Floats, JointProblem, Problem, Solution
 from margrave.resources import in_words
@@ -44,7 +44,6 @@ from margrave.solvers.linear.stretches import pieces_of
 logger = logging.getLogger("margrave")
 
 _DRIVER = 1 << 62  # the stream of the draws of weights: no rows have it
-_MOST_LOSSES = 20  # of workers, until the run is given up
 
 
 @dataclass(frozen=True)
@@ -113,7 +112,7 @@ class Gibbs(BaseEstimator):  # type: ignore[misc]
             try:
                 return self._sample(problem, lam, settings, engine)
             except ShardLost as lost:  # from the start, to the same bits
-                if attempt == _MOST_LOSSES:
+                if attempt == MOST_LOSSES:
                     raise RuntimeError(f"workers were lost {attempt} times: {lost}") from lost
                 logger.warning("%s; beginning again", lost)
         raise AssertionError

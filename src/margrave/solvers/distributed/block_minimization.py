@@ -24,12 +24,12 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from margrave import _core
-from margrave.blocks import precision_for
 from margrave.blocks.point import stack
 from margrave.engines import ShardLost, resolve_engine
 from margrave.partitions import Parts, Random, clustering, resolve_partition
 from margrave.problem import Floats, JointProblem, Problem, Solution
 from margrave.progress import Progress
+from margrave.rounds import Core, precision_for
 from margrave.rows import RemoteRows, RowBlocks
 from margrave.solvers.base import Settings, check_integer, refuse_unless
 from margrave.solvers.distributed.checkpoint import Checkpoint, fingerprint
@@ -37,7 +37,7 @@ from margrave.solvers.distributed.cluster import Cluster
 from margrave.solvers.distributed.working_set import DistributedSet
 from margrave.solvers.divide.parts import SHIFT_INVARIANT, Division, Effort
 from margrave.solvers.hull.distance import HullCore
-from margrave.solvers.kernel.descent import Core, Kernels, descend
+from margrave.solvers.kernel.descent import Kernels, descend
 
 _ROUGH = 1e-3  # tolerance of the blocks down to which single precision and few steps will do
 _TRIALS = 8  # steps per call

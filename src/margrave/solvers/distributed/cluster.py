@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 
 from margrave.blocks import KernelBlock, Share
 from margrave.blocks.point import stack
-from margrave.engines import Engine, ShardLost, Shards
+from margrave.engines import MOST_LOSSES, Engine, ShardLost, Shards
 from margrave.partitions import Parts
 from margrave.problem import Data, Floats, Problem
 from margrave.progress import FOREVER
+from margrave.rounds import floor_for
 from margrave.rows import size_in_bytes
 from margrave.solvers.base import CHEAP, Settings
 from margrave.solvers.distributed.checkpoint import Checkpoint
@@ -29,9 +30,6 @@ from margrave.solvers.distributed.checkpoint import Checkpoint
 logger = logging.getLogger("margrave")
 
 Rows = NDArray[np.int64]
-
-_MOST_LOSSES = 20  # of a run, then it is given up
-_FLOOR = 1e-6  # of the tolerance: logistic variables below that share of C are as good as zero
 
 
 class Cluster:
@@ -163,7 +161,7 @@ class Cluster:
 
     def _count(self, lost: ShardLost) -> None:
         self.losses += 1
-        if self.losses > _MOST_LOSSES:
+        if self.losses > MOST_LOSSES:
             raise RuntimeError(
                 f"workers were lost {self.losses} times in one fit, the last time: {lost}"
             ) from lost
@@ -230,7 +228,7 @@ class Cluster:
                     "shares": None if shares is None else shares[c],
                     "numbers": rows,
                     "across": self.data.X[rows] if precomputed else None,
-                    "floor": _FLOOR * settings.tol,
+                    "floor": floor_for(settings.tol),
                     "memory": memory,
                     "threads": threads,
                 }

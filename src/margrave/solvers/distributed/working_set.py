@@ -23,6 +23,8 @@ from margrave.blocks import Candidates, Fresh
 from margrave.blocks.point import row_biases, stack
 from margrave.engines import ShardLost
 from margrave.problem import Data, Floats, Problem
+from margrave.progress import FOREVER
+from margrave.rounds import Watch, floor_for, run_rounds
 from margrave.solvers.distributed.biases import enclose_biases
 from margrave.solvers.distributed.cluster import Cluster
 from margrave.solvers.distributed.membership import Members, worst_pairs, worst_rows
@@ -40,7 +42,6 @@ _ROUGH_GAP, _ROUGH_ROUNDS = 0.1, 30
 _LAST_ROUNDS = 10
 _BETWEEN_CHECKPOINTS = 40  # rounds: a count, so that a run is the same however long they take
 _ROUGHLY, _EXACTLY = 1e-7, 1e-12  # widths of the interval that holds the best bias
-_FLOOR = 1e-6
 
 
 class DistributedSet:
@@ -341,17 +342,21 @@ class DistributedSet:
             if own is None:
                 raise KeyboardInterrupt
             rest = w.scores - own[:, 0]
-        floor = _FLOOR * settings.tol
+        floor = floor_for(settings.tol)
         h = float(problem.loss.core(floor).conjugate(w.y, w.C, w.beta).sum())
         share = 0.5 * float((w.beta * (w.scores + rest)).sum()) + h
         bound = self.cluster.bound(self.p)
         fixed = _core.FixedPart(rest, w.scores, dual - share, 0.0, bound)
         core = part.core(rows, w.beta, max(2, n), floor, fixed)
-        for _ in range(_INNER_ROUNDS):
-            status, records = core.advance(0.0, 1, 1e18, 1e18)
-            done = records and records[-1]["violation"] <= self.inner_share * self.violation
-            if status != "running" or done:
-                break
+        enough = self.inner_share * self.violation
+        watch = Watch(
+            lambda: FOREVER,
+            lambda records: (
+                core.work[0] >= _INNER_ROUNDS
+                or (len(records) > 0 and records[-1]["violation"] <= enough)
+            ),
+        )
+        run_rounds(core, 0.0, watch, certify=False)
         if core.interrupted:
             raise KeyboardInterrupt
         self.steps += core.work[1]
@@ -427,7 +432,7 @@ class DistributedSet:
         """Figures of the last checkpoint, computed here."""
         beta, scores = self._point()
         problem, b = self.problem, row_biases(self.problem.y, self.bias)
-        loss = problem.loss.core(_FLOOR * self.cluster.settings.tol)
+        loss = problem.loss.core(floor_for(self.cluster.settings.tol))
         gap = float(loss.gap(problem.y, problem.C, beta, scores + b).sum())
         dual = 0.5 * float(beta @ scores) + float(loss.conjugate(problem.y, problem.C, beta).sum())
         self.bytes = 0

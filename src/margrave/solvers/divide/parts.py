@@ -21,10 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from margrave import _core
-from margrave.blocks import DualBlock, Local, precision_for
-from margrave.engines import ShardLost, resolve_engine
+from margrave.blocks import DualBlock, Local
+from margrave.engines import MOST_LOSSES, ShardLost, resolve_engine
 from margrave.partitions import PARTITIONS, Partition, Parts
 from margrave.problem import Data, Floats, JointProblem, Problem, Solution
+from margrave.rounds import precision_for
 from margrave.rows import RowBlocks, size_in_bytes
 from margrave.solvers.base import Settings
 
@@ -33,7 +34,6 @@ Task = tuple[Any, Floats | None]  # a problem, and where it begins
 Tasks = list[Task]  # of the same rows
 
 SHIFT_INVARIANT = ("rbf", "laplacian")  # kernels that fall with the distance
-_MOST_LOSSES = 20  # of workers, until parts are given up
 
 logger = logging.getLogger("margrave")
 
@@ -147,7 +147,7 @@ class Division:
             except ShardLost as lost:
                 if self.settings.is_over:  # Ctrl-C may have ended the workers too
                     return [[None] * len(piece["problems"]) for piece in pieces]
-                if attempt == _MOST_LOSSES:
+                if attempt == MOST_LOSSES:
                     raise RuntimeError(f"workers were lost {attempt} times: {lost}") from lost
                 logger.warning("%s; its parts are solved again", lost)
         return found

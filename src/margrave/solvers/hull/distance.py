@@ -23,8 +23,8 @@ import numpy as np
 
 from margrave.blocks.hull import fill
 from margrave.problem import Data, Floats, Problem, Solution, loaded
+from margrave.rounds import Core, Record
 from margrave.solvers.base import Settings
-from margrave.solvers.kernel.descent import Core, Record
 
 NOTHING = 1e-12  # of the largest |x|^2: a U below it is none
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from margrave import _core
 from margrave.blocks.corners import GRID
 from margrave.blocks.hull import fill
-from margrave.engines import ShardLost
+from margrave.engines import MOST_LOSSES, ShardLost
 from margrave.engines.base import Shards
 from margrave.problem import Floats, Problem, Solution
 from margrave.progress import FOREVER
@@ -24,7 +24,6 @@ from margrave.solvers.hull.distance import NOTHING, bounds, largest_square, refu
 logger = logging.getLogger("margrave")
 
 _GATHERED = 512  # scores that are fetched to find a level among them
-_MOST_LOSSES = 5  # of workers, before a fit gives up
 
 
 def refuse_distances(solver: str, problems: Sequence[Any]) -> None:
@@ -70,7 +69,7 @@ def _with_losses(run: HullRun, start: Floats | None) -> Solution:
         try:
             return run.solve(start)
         except ShardLost as lost:
-            if attempt == _MOST_LOSSES:
+            if attempt == MOST_LOSSES:
                 raise RuntimeError(f"workers were lost {attempt} times: {lost}") from lost
             logger.warning("%s; beginning again", lost)
     raise AssertionError

@@ -1,21 +1,21 @@
-"""The working-set solver by way of the active rows, for many rows.
+"""Shrinking: the working-set solver on the rows that still matter, for many rows.
 
-Once the scores f = K beta are roughly right, most rows are content: at a bound, and far from
-leaving it. So
+Once the scores f = K beta are roughly right, most rows satisfy the KKT conditions by a margin: they
+are at a bound and far from leaving it. So
 
-    1. start from clusters where the kernel allows, and let the whole problem settle roughly;
-    2. active rows: all that are not content, and a seventh more of those that nearly are not;
-    3. solve the problem on the active rows alone (short kernel rows, a small cache);
+    1. solve the whole problem roughly, from its start;
+    2. choose the active set: all rows with a KKT violation, and a seventh more of those that are
+       nearest to one;
+    3. solve the problem on the active set alone (short kernel rows, a small cache);
     4. bring the scores of the other rows up to date; stop if the gap of the whole problem is
        reached, else go to 2.
 
-The dual never rises, and nothing is left out for good.
+The dual never rises, and no row is left out for good.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,6 @@ from margrave import _core
 from margrave.problem import Floats, Problem
 from margrave.rows import size_in_bytes
 from margrave.solvers.base import CHEAP
-from margrave.solvers.divide.levels import Levels
-from margrave.solvers.divide.parts import SHIFT_INVARIANT, Division
 
 Record = dict[str, Any]
 
@@ -45,16 +43,15 @@ class ActiveSet:
         self, problem: Problem, kernels: Any, precision: str, start: Floats | None, floor: float
     ) -> None:
         self.problem, self.kernels, self.precision = problem, kernels, precision
-        self.floor, self.start = floor, start
-        self.whole: _core.WorkingSet | None = None
+        self.floor = floor
+        rows = kernels.rows(precision, problem.offset, cache=False)
+        self.whole = problem.core(rows, start, kernels.size, floor)
         self.part: _core.WorkingSet | None = None
         self.active: NDArray[np.int64] = np.empty(0, dtype=np.int64)
         self.adopted = time.perf_counter()  # when the whole last took over the part's values
         self.adopting = 0.0  # seconds that it took
-        self.goal, self.last_round = (
-            _ROUGH_GAP,
-            _ROUGH_ROUNDS,
-        )  # of the whole, before rows are chosen
+        # of the whole problem, before rows are chosen
+        self.goal, self.last_round = _ROUGH_GAP, _ROUGH_ROUNDS
         self.support_outside = 0  # support vectors among the rows that are not active
         self.past: tuple[int, ...] = (0, 0, 0)  # work of the parts that are done
 
@@ -64,7 +61,7 @@ class ActiveSet:
         self, target: float, max_rounds: int, seconds: float, time_left: float
     ) -> tuple[str, list[Record]]:
         """Run rounds on the whole or on the active rows; see the module's four steps."""
-        whole = self._whole(time_left)
+        whole = self.whole
         if self.part is not None:
             return self._advance_part(target, max_rounds, seconds, time_left)
         goal, last_round = max(target, self.goal), self.last_round
@@ -80,7 +77,7 @@ class ActiveSet:
     def _advance_part(
         self, target: float, max_rounds: int, seconds: float, time_left: float
     ) -> tuple[str, list[Record]]:
-        whole, part = self._whole(time_left), self.part
+        whole, part = self.whole, self.part
         assert part is not None
         # rows outside, and rounding, add to the gap; a certificate that fails is dear
         status, records = part.advance(0.6 * target, max_rounds, seconds, time_left)
@@ -107,7 +104,7 @@ class ActiveSet:
         if self.part is not None and not self._adopt(time_left):
             return None
         self._close_part()  # the certificate changes the scores; active rows are chosen anew
-        figures = self._whole(time_left).certify(time_left)
+        figures = self.whole.certify(time_left)
         return None if figures is None else self._told(figures)
 
     def figures(self) -> Record:
@@ -115,7 +112,7 @@ class ActiveSet:
         if self.part is not None and self._price() < CHEAP:
             self._adopt(1e18)
         self._close_part()
-        return self._told(self._whole(0.0).figures())
+        return self._told(self.whole.figures())
 
     @property
     def interrupted(self) -> bool:
@@ -125,44 +122,19 @@ class ActiveSet:
     @property
     def beta(self) -> Floats:
         """Dual variables."""
-        return self._whole(0.0).beta
+        return self.whole.beta
 
     @property
     def scores(self) -> Floats:
         """Scores K beta."""
-        return self._whole(0.0).scores
+        return self.whole.scores
 
     # --- the four steps ----------------------------------------------------------------------
 
-    def _whole(self, time_left: float) -> _core.WorkingSet:
-        if self.whole is None:
-            start = self.start
-            if (
-                start is None
-                and time_left > 0.0
-                and self.problem.total == 0.0
-                and self.problem.data.kernel.name in SHIFT_INVARIANT
-            ):
-                start = self._cluster()
-            rows = self.kernels.rows(self.precision, self.problem.offset, cache=False)
-            self.whole = self.problem.core(rows, start, self.kernels.size, self.floor)
-        return self.whole
-
-    def _cluster(self) -> Floats | None:
-        settings = replace(
-            self.kernels.settings, memory_limit=self.kernels.memory, threads=self.kernels.threads
-        )
-        start = None
-        for _, (solution,) in Levels().climb(Division([self.problem], settings, "exact")):
-            start = solution.beta
-        if settings.progress.stop_reason == "interrupted":
-            raise KeyboardInterrupt
-        return None if settings.is_over else start
-
     def _narrow(self, time_left: float) -> bool:
         """Choose the active rows and set up their problem; False if stopped."""
-        whole = self._whole(time_left)
         self._close_part()
+        whole = self.whole
         violations = whole.kkt_violations()
         n = len(violations)
         wanted = int(_MARGIN * np.count_nonzero(violations > 0.0)) + _SPARE_ROWS
@@ -197,7 +169,7 @@ class ActiveSet:
         """Give the part's values to the whole."""
         assert self.part is not None
         begin = time.perf_counter()
-        whole = self._whole(time_left)
+        whole = self.whole
         done = whole.adopt(self.active, self.part.beta, self.part.scores, time_left)
         self.adopted = time.perf_counter()
         self.adopting = self.adopted - begin
@@ -206,7 +178,7 @@ class ActiveSet:
     def _price(self) -> float:
         """Kernel values that adopting the part's values would take."""
         assert self.part is not None
-        changed = np.count_nonzero(self._whole(0.0).beta[self.active] != self.part.beta)
+        changed = np.count_nonzero(self.whole.beta[self.active] != self.part.beta)
         others = self.problem.n_rows - len(self.active)
         return float(changed + others if self.problem.data.is_linear else changed * others)
 
@@ -221,14 +193,14 @@ class ActiveSet:
 
     def _close_part(self) -> None:
         if self.part is not None:
-            whole = self._whole(0.0).work
+            whole = self.whole.work
             self.past = tuple(a - b for a, b in zip(self.work, whole, strict=True))
             self.part = None  # frees its cache before the next one grows
 
     def _told(self, record: Record) -> Record:
         """A record in terms of the whole problem and all the work done."""
         rounds, steps, values = self.work
-        own = (self.part or self._whole(0.0)).work
+        own = (self.part or self.whole).work
         record["round"] += rounds - own[0]
         record["steps"] += steps - own[1]
         record["kernel_values"] += values - own[2]

@@ -18,8 +18,9 @@ from sklearn.base import BaseEstimator
 
 from margrave import _core
 from margrave.problem import Floats, Problem, Solution
+from margrave.rounds import Core
 from margrave.solvers.base import Settings, refuse_remote, refuse_unless
-from margrave.solvers.kernel.descent import Core, Kernels, descend
+from margrave.solvers.kernel.descent import Kernels, descend
 from margrave.solvers.linear.solve import descend_linear, is_linear
 
 

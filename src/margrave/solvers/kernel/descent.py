@@ -1,72 +1,28 @@
-"""The way from problems to certified solutions, whatever makes the steps.
+"""From problems to certified solutions, whatever makes the steps.
 
-A strategy supplies a core for each problem: an object that runs rounds (`advance`), tells its
-figures, certifies its point in double precision, and shows `beta`, `scores` and the work done. This
-module owns what surrounds the rounds: precision, budgets, progress, the certificate, and the order
-of several problems.
+A strategy supplies a core for each problem (`margrave.rounds.Core`), and `run_rounds` runs it until
+its gap is certified. This module adds precision, budgets, progress and the order of several
+problems.
 """
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from margrave import _core
 from margrave.problem import Data, Floats, Solution
+from margrave.rounds import Core, Record, Watch, floor_for, precision_for, run_rounds, set_size
 from margrave.solvers.base import Settings, check_start, side_by_side, zero_solution
 
 _SLICE = 0.1  # seconds in the core between two looks at progress
 _NO_LIMIT = 1 << 60
 _PER_ROW = 256  # bytes of vectors: the point, its solution, and what certifies or mends it
-_FLOAT32_TOL = 1e-4  # single-precision kernel values certify gaps down to about 1e-5
 _LARGEST_SET, _SMALLEST_SET = 2048, 512
-_FLOOR = 1e-6  # of the tolerance: logistic variables below that share of C are as good as zero
-
-Record = dict[str, Any]
-
-
-class Core(Protocol):
-    """What makes the steps for one problem in one precision."""
-
-    def advance(
-        self, target: float, max_rounds: int, seconds: float, time_left: float
-    ) -> tuple[str, list[Record]]:
-        """Run rounds; return how they ended and a record for each."""
-        ...
-
-    def certify(self, time_left: float) -> Record | None:
-        """Figures from scores recomputed in double precision; None if stopped."""
-        ...
-
-    def figures(self) -> Record:
-        """Figures from the running scores."""
-        ...
-
-    @property
-    def work(self) -> tuple[int, int, int]:
-        """Rounds, steps and kernel values so far."""
-        ...
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether Ctrl-C was pressed."""
-        ...
-
-    @property
-    def beta(self) -> Floats:
-        """Dual variables."""
-        ...
-
-    @property
-    def scores(self) -> Floats:
-        """Scores K beta."""
-        ...
-
 
 # (problem, kernels, precision, start, floor) -> core
 MakeCore = Callable[[Any, "Kernels", str, Floats | None, float], Core]
@@ -142,7 +98,7 @@ class Kernels:
     @property
     def size(self) -> int:
         """Variables per round, at most."""
-        return self.given_size or max(2, min(_LARGEST_SET, math.isqrt(self.share // 32)))
+        return self.given_size or set_size(self.share, _LARGEST_SET)
 
     @property
     def buffer(self) -> int:
@@ -193,12 +149,10 @@ class _Descent:
 
     def run(self, make_core: MakeCore, start: Floats | None, solver: str) -> Solution:
         """Descend in single precision if the tolerance allows, then in double if need be."""
-        single = (
-            not self.linear and self.settings.tol >= _FLOAT32_TOL and self.problem.data.fits_float32
-        )
-        converged = False
-        for precision in ("float32", "float64") if single else ("float64",):
-            floor = _FLOOR * self.settings.tol
+        tol, converged = self.settings.tol, False
+        first = "float64" if self.linear else precision_for(tol, self.problem.data)
+        floor = floor_for(tol)
+        for precision in ("float32", "float64") if first == "float32" else ("float64",):
             try:
                 self.core = make_core(self.problem, self.kernels, precision, start, floor)
                 over, converged, figures = self._descend(precision, warm=start is not None)
@@ -224,47 +178,29 @@ class _Descent:
         # them in the scores too, whose error is of the order of the square root of the gap.
         digits = 1e-8 if self.problem.is_smooth else 0.1
         target = tol * (0.9 if precision == "float32" else digits if tol < 1e-6 else 1.0)
-        rounds_before, first = self.n_iter, target
-        while True:
-            warm = warm and self.core.work[0] == 0
-            # a start that is good enough is left as it is
-            goal, rounds = (max(target, tol), 1) if warm else (target, self._rounds_left())
-            status, records = self.core.advance(
-                goal, min(rounds, self._rounds_left()), _SLICE, self._seconds_left()
-            )
-            self.n_iter = rounds_before + self.core.work[0]
-            stop = self._report(records, rounds_before)
-            if self.core.interrupted:
-                self.progress.interrupt()
-            if self.progress.is_over or status == "stopped":
-                return self._end(precision)
-            if not stop and status == "running":
-                continue
-            rough = self.settings.rough and status == "converged"
-            figures = self.core.figures() if rough else self.core.certify(self._seconds_left())
-            if figures is None:
-                return self._end(precision)
-            self.certified = not rough
-            if figures["gap"] <= tol or stop:
-                self._report_one(figures, certified=True)
-                return True, figures["gap"] <= tol, figures
-            # The running figures were better than the truth: single-precision kernel values, or
-            # rounding in a long sum. The certificate has left exact scores to go on from.
-            warm = False
-            if status == "stalled" or target < 0.02 * min(tol, first):
-                if precision == "float64":
-                    self._report_one(figures, certified=True)
-                return precision == "float64", False, figures
-            target *= 0.7
-
-    def _end(self, precision: str) -> tuple[bool, bool, Record]:
-        """Out of time or interrupted: the running figures have to do."""
+        before = self.n_iter
+        watch = Watch(
+            self.kernels.seconds_left,
+            lambda records: self._report(records, before),
+            self._is_over,
+            self._rounds_left,
+            _SLICE,
+        )
+        outcome = run_rounds(
+            self.core, tol, watch, target, certify=not self.settings.rough, is_warm=warm
+        )
         if self.core.interrupted:
             self.progress.interrupt()
-        figures = self.core.figures()
-        self.certified = False
-        self._report_one(figures, certified=False)
-        return True, False, figures
+        self.certified = outcome.certified
+        over = outcome.status != "stalled" or precision == "float64"
+        if over:
+            self._report_one(outcome.figures, certified=outcome.status != "stopped")
+        return over, outcome.status == "converged", outcome.figures
+
+    def _is_over(self) -> bool:
+        if self.core.interrupted:
+            self.progress.interrupt()
+        return self.progress.is_over
 
     def _rounds_left(self) -> int:
         # callbacks see every round before the next one begins
@@ -273,11 +209,9 @@ class _Descent:
             return limit
         return min(limit, max(0, self.progress.max_iter - self.n_iter))
 
-    def _seconds_left(self) -> float:
-        return self.kernels.seconds_left()
-
     def _report(self, records: list[Record], rounds_before: int) -> bool:
         """Report rounds; True if a budget is used up."""
+        self.n_iter = rounds_before + self.core.work[0]
         stop = False
         for record in records:
             record["round"] += rounds_before

@@ -14,7 +14,8 @@ from __future__ import annotations
 import numpy as np
 
 from margrave.problem import Floats, JointProblem
-from margrave.solvers.kernel.descent import Core, Kernels, Record
+from margrave.rounds import Core, Record
+from margrave.solvers.kernel.descent import Kernels
 
 _RHO = 0.5  # times the mean of the kernel's diagonal: larger ones make the rounds crawl
 _REACH = 10.0

@@ -26,8 +26,9 @@ from sklearn.base import BaseEstimator
 from margrave import _core
 from margrave.losses import SMOOTH_LOSSES
 from margrave.problem import Floats, Problem, Solution
+from margrave.rounds import Core, Record
 from margrave.solvers.base import Settings, refuse_remote, refuse_unless
-from margrave.solvers.kernel.descent import Core, Kernels, Record, descend
+from margrave.solvers.kernel.descent import Kernels, descend
 from margrave.solvers.linear.solve import is_linear, newton_linear
 
 Rows = NDArray[np.int64]

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from margrave import _core
 from margrave.models import Expansion
 from margrave.problem import Floats, Problem
+from margrave.rounds import Watch, run_rounds
 from margrave.solvers.kernel.descent import Kernels
 
 _SMALLEST_SAMPLE, _LARGEST_SAMPLE = 2000, 5000
@@ -46,10 +47,11 @@ def sample_start(problem: Problem, kernels: Kernels, precision: str, floor: floa
         precision, kernels.memory // 4, kernels.buffer, kernels.threads, part.offset
     )
     core = part.core(own, None, kernels.size, floor)
-    status, _ = core.advance(_GAP, _ROUNDS, 1e18, kernels.seconds_left())
+    watch = Watch(kernels.seconds_left, lambda _: core.work[0] >= _ROUNDS, rounds=lambda: _ROUNDS)
+    outcome = run_rounds(core, _GAP, watch, certify=False)
     if core.interrupted:
         raise KeyboardInterrupt
-    if status == "stopped":
+    if outcome.status == "stopped":
         return None
     found = np.zeros(problem.n_rows)
     beta, bias = core.beta, float(core.figures()["intercept"])

@@ -19,11 +19,12 @@ from sklearn.base import BaseEstimator
 
 from margrave.problem import Floats, JointProblem, Problem, Solution, loaded
 from margrave.progress import Progress
+from margrave.rounds import Core
 from margrave.solvers.base import Settings, refuse_remote
 from margrave.solvers.certificate import around_mean
 from margrave.solvers.hull.distance import HullCore, refuse_overlap
 from margrave.solvers.kernel.active_set import ActiveSet
-from margrave.solvers.kernel.descent import Core, Kernels, descend
+from margrave.solvers.kernel.descent import Kernels, descend
 from margrave.solvers.kernel.joint import joint_core
 from margrave.solvers.kernel.sample_start import has_sample_start, sample_start
 

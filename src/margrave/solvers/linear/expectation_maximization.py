@@ -27,7 +27,7 @@ from scipy import linalg
 from sklearn.base import BaseEstimator
 
 from margrave import _core
-from margrave.engines import Engine, ShardLost, resolve_engine
+from margrave.engines import MOST_LOSSES, Engine, ShardLost, resolve_engine
 from margrave.problem import Floats, JointProblem, Problem, Solution
 from margrave.progress import Progress
 from margrave.rows import RemoteRows, RowBlocks
@@ -48,7 +48,6 @@ MODES = ("fast", "em")
 _PATIENCE = 300  # iterations without a gap that is a hundredth or an objective 1e-9 better
 _SAMPLED = 20_000  # rows from which on a sample of them is solved first
 _SHARE, _SAMPLE_TOL = 10, 1e-2
-_MOST_LOSSES = 20  # of workers, until the run is given up
 
 
 class ExpectationMaximization(BaseEstimator):  # type: ignore[misc]
@@ -177,7 +176,7 @@ class _Run:
             try:
                 return self.solve(start)
             except ShardLost as lost:
-                if attempt == _MOST_LOSSES:
+                if attempt == MOST_LOSSES:
                     raise RuntimeError(f"workers were lost {attempt} times: {lost}") from lost
                 logger.warning("%s; beginning again", lost)
         raise AssertionError

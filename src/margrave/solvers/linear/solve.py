@@ -20,6 +20,7 @@ from margrave import _core
 from margrave.blocks.passes import Passes
 from margrave.losses import LOSSES
 from margrave.problem import Data, Floats, Problem, Solution
+from margrave.rounds import Core
 from margrave.rows import RowBlocks
 from margrave.solvers.base import (
     Settings,
@@ -29,7 +30,7 @@ from margrave.solvers.base import (
     zero_solution,
 )
 from margrave.solvers.certificate import around_mean
-from margrave.solvers.kernel.descent import Core, Kernels, descend
+from margrave.solvers.kernel.descent import Kernels, descend
 from margrave.solvers.linear.newton import NewtonRun
 
 _LOSSES = tuple(name for name in LOSSES if name not in ("one_class", "hull"))

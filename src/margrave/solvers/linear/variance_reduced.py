@@ -37,7 +37,7 @@ from sklearn.base import BaseEstimator
 from margrave import _core
 from margrave.blocks import GradientBlock
 from margrave.blocks.passes import Passes
-from margrave.engines import Engine, ShardLost, Shards, resolve_engine
+from margrave.engines import MOST_LOSSES, Engine, ShardLost, Shards, resolve_engine
 from margrave.losses import SMOOTH_LOSSES
 from margrave.problem import Floats, Problem, Solution
 from margrave.rows import RowBlocks
@@ -50,7 +50,6 @@ Partition = Callable[[Problem, int, np.random.Generator], Sequence[Rows]]
 logger = logging.getLogger("margrave")
 
 METHODS = ("svrg", "csvrg", "dsvrg")
-_MOST_LOSSES = 20  # of workers, until the run is given up
 _EXPLODED = 1e6  # times the first objective: the steps are too long
 _PATIENCE = 20  # epochs without a gap that is a hundredth or an objective a ten-thousandth better
 
@@ -125,7 +124,7 @@ class VarianceReduced(BaseEstimator):  # type: ignore[misc]
                     solutions.append(run.solve(begin))
                     break
                 except ShardLost as lost:  # epochs are short: from the start, to the same bits
-                    if attempt == _MOST_LOSSES:
+                    if attempt == MOST_LOSSES:
                         raise RuntimeError(f"workers were lost {attempt} times: {lost}") from lost
                     logger.warning("%s; beginning again", lost)
         return solutions
