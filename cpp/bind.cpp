@@ -11,29 +11,42 @@ namespace {
 PyRows dense_rows(nb::ndarray<nb::ro, nb::ndim<2>, nb::device::cpu> array) {
     PyRows r;
     r.rows.is_double = array.dtype() == nb::dtype<double>();
-    if (!r.rows.is_double && array.dtype() != nb::dtype<float>()) throw nb::type_error("rows must be float32 or float64");
-    r.rows.count = std::int64_t(array.shape(0)), r.rows.features = std::int64_t(array.shape(1));
+    if (!r.rows.is_double && array.dtype() != nb::dtype<float>())
+        throw nb::type_error("rows must be float32 or float64");
+    r.rows.count = std::int64_t(array.shape(0));
+    r.rows.features = std::int64_t(array.shape(1));
     r.rows.values = array.data();
-    r.rows.row_stride = array.stride(0), r.rows.column_stride = array.stride(1);
+    r.rows.row_stride = array.stride(0);
+    r.rows.column_stride = array.stride(1);
     r.keep.push_back(nb::cast(array));
     return r;
 }
 
 PyRows csr_rows(nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu> values,
-                nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu> indices, Longs starts, std::int64_t features) {
+                nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu> indices,
+                Longs starts, std::int64_t features) {
     PyRows r;
     r.rows.sparse = true;
     r.rows.is_double = values.dtype() == nb::dtype<double>();
     r.rows.wide_indices = indices.dtype() == nb::dtype<std::int64_t>();
-    if (!r.rows.is_double && values.dtype() != nb::dtype<float>()) throw nb::type_error("rows must be float32 or float64");
-    if (!r.rows.wide_indices && indices.dtype() != nb::dtype<std::int32_t>()) throw nb::type_error("indices must be int32 or int64");
-    if (starts.size() < 1 || features >= (std::int64_t(1) << 31)) throw nb::value_error("compressed rows of a wrong shape");
-    r.rows.count = std::int64_t(starts.size()) - 1, r.rows.features = features;
-    r.rows.values = values.data(), r.rows.indices = indices.data(), r.rows.starts = starts.data();
-    // Numbers from outside address memory: check them once.
-    const std::int64_t stored = std::int64_t(std::min(values.size(), indices.size())), first = starts.data()[0], last = starts.data()[r.rows.count];
+    if (!r.rows.is_double && values.dtype() != nb::dtype<float>())
+        throw nb::type_error("rows must be float32 or float64");
+    if (!r.rows.wide_indices && indices.dtype() != nb::dtype<std::int32_t>())
+        throw nb::type_error("indices must be int32 or int64");
+    if (starts.size() < 1 || features >= (std::int64_t(1) << 31))
+        throw nb::value_error("compressed rows of a wrong shape");
+    r.rows.count = std::int64_t(starts.size()) - 1;
+    r.rows.features = features;
+    r.rows.values = values.data();
+    r.rows.indices = indices.data();
+    r.rows.starts = starts.data();
+    // These numbers address memory: check them once.
+    const std::int64_t stored = std::int64_t(std::min(values.size(), indices.size()));
+    const std::int64_t first = starts.data()[0];
+    const std::int64_t last = starts.data()[r.rows.count];
     bool ordered = first >= 0 && last <= stored;
-    for (std::int64_t i = 0; i < r.rows.count; ++i) ordered &= starts.data()[i] <= starts.data()[i + 1];
+    for (std::int64_t i = 0; i < r.rows.count; ++i)
+        ordered &= starts.data()[i] <= starts.data()[i + 1];
     if (!ordered) throw nb::value_error("compressed rows: offsets do not fit the data");
     const auto all = [&](const auto* x, auto&& good) {
         bool every = true;
@@ -42,9 +55,11 @@ PyRows csr_rows(nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu> 
     };
     const auto known = [&](auto k) { return std::uint64_t(k) < std::uint64_t(features); };
     const auto is_one = [](auto v) { return v == 1; };
-    if (!(r.rows.wide_indices ? all(static_cast<const std::int64_t*>(r.rows.indices), known) : all(static_cast<const std::int32_t*>(r.rows.indices), known)))
+    if (!(r.rows.wide_indices ? all(static_cast<const std::int64_t*>(r.rows.indices), known)
+                              : all(static_cast<const std::int32_t*>(r.rows.indices), known)))
         throw nb::value_error("compressed rows: a column index is out of range");
-    r.rows.ones = r.rows.is_double ? all(static_cast<const double*>(r.rows.values), is_one) : all(static_cast<const float*>(r.rows.values), is_one);
+    r.rows.ones = r.rows.is_double ? all(static_cast<const double*>(r.rows.values), is_one)
+                                   : all(static_cast<const float*>(r.rows.values), is_one);
     r.keep = {nb::cast(values), nb::cast(indices), nb::cast(starts)};
     return r;
 }
@@ -63,35 +78,43 @@ nb::dict table(List) {
 }
 
 template <class T>
-nb::object tile_of(const PyKernel& kernel, const PyRows& A, const PyRows& B, int threads, const Isa& isa) {
-    const std::int64_t n = A.rows.count, m = B.rows.count, stride = (m + 63) / 64 * 64;
+nb::object tile_of(const PyKernel& kernel, const PyRows& A, const PyRows& B, int threads,
+                   const Isa& isa) {
+    const std::int64_t n = A.rows.count;
+    const std::int64_t m = B.rows.count;
+    const std::int64_t stride = (m + 63) / 64 * 64;
     std::vector<T> out(std::size_t(n) * m);
     {
         nb::gil_scoped_release free;
         Threads pool(threads);
         TileSource<T> source(kernel.params, A.rows, B.rows, isa, pool);
-        const std::int64_t per = std::max<std::int64_t>(1, std::min<std::int64_t>(n, (1 << 24) / std::max<std::int64_t>(1, stride)));
+        const std::int64_t per = std::max<std::int64_t>(
+            1, std::min<std::int64_t>(n, (1 << 24) / std::max<std::int64_t>(1, stride)));
         Aligned<T> buffer(per * stride);
         std::vector<T*> rows(per);
         for (std::int64_t r = 0; r < per; ++r) rows[r] = buffer.data() + r * stride;
         for (std::int64_t from = 0; from < n; from += per) {
             const std::int64_t k = std::min(per, n - from);
             source.tile({nullptr, from, k}, {nullptr, 0, m}, rows.data(), nullptr);
-            for (std::int64_t r = 0; r < k; ++r) std::copy(rows[r], rows[r] + m, out.begin() + (from + r) * m);
+            for (std::int64_t r = 0; r < k; ++r)
+                std::copy(rows[r], rows[r] + m, out.begin() + (from + r) * m);
         }
     }
     return to_numpy(std::move(out), {std::size_t(n), std::size_t(m)});
 }
 
 template <class T>
-std::vector<double> scores_of(const PyKernel& kernel, const PyRows& X, const PyRows& points, const Table& coef, int threads, double seconds, const Isa& isa, Watch& watch) {
+std::vector<double> scores_of(const PyKernel& kernel, const PyRows& X, const PyRows& points,
+                              const Table& coef, int threads, double seconds, const Isa& isa,
+                              Watch& watch) {
     std::vector<double> out(std::size_t(X.rows.count) * coef.shape(1));
     nb::gil_scoped_release free;
     Threads pool(threads);
     watch.interrupted = ctrl_c;
     watch.limit(seconds);
     TileSource<T> source(kernel.params, points.rows, X.rows, isa, pool);
-    source.apply({nullptr, 0, points.rows.count}, coef.data(), int(coef.shape(1)), {nullptr, 0, X.rows.count}, out.data(), &watch);
+    source.apply({nullptr, 0, points.rows.count}, coef.data(), int(coef.shape(1)),
+                 {nullptr, 0, X.rows.count}, out.data(), &watch);
     return out;
 }
 
@@ -99,92 +122,163 @@ void check_features(const PyRows& A, const PyRows& B) {
     if (A.rows.features != B.rows.features) throw nb::value_error("rows of unequal length");
 }
 
+nb::object tile(const PyKernel& kernel, const PyRows& A, const PyRows& B, const std::string& dtype,
+                int threads, const std::string& isa) {
+    check_features(A, B);
+    return is_double(dtype) ? tile_of<double>(kernel, A, B, threads, choose_isa(isa))
+                            : tile_of<float>(kernel, A, B, threads, choose_isa(isa));
+}
+
+nb::object scores(const PyKernel& kernel, const PyRows& X, const PyRows& points, const Table& coef,
+                  const std::string& dtype, int threads, const std::string& isa, double seconds) {
+    check_features(X, points);
+    if (std::int64_t(coef.shape(0)) != points.rows.count)
+        throw nb::value_error("one row of coefficients per point is needed");
+    Watch watch;
+    const auto compute = is_double(dtype) ? scores_of<double> : scores_of<float>;
+    std::vector<double> out =
+        compute(kernel, X, points, coef, threads, seconds, choose_isa(isa), watch);
+    if (watch.was_interrupted) raise_interrupt();
+    if (watch.stopped()) throw Stopped{};
+    return to_numpy(std::move(out), {std::size_t(X.rows.count), coef.shape(1)});
+}
+
+nb::list isa_levels() {
+    const Isa* found[4];
+    const int count = usable_isas(found);
+    nb::list names;
+    for (int i = 0; i < count; ++i) names.append(found[i]->name);
+    return names;
+}
+
+void bind_rows(nb::module_& m) {
+    nb::class_<PyRows>(m, "Rows", "Rows of a matrix, borrowed from numpy arrays without a copy.")
+        .def_static("dense", &dense_rows, nb::arg("array"))
+        .def_static("csr", &csr_rows, nb::arg("data"), nb::arg("indices"), nb::arg("indptr"),
+                    nb::arg("n_columns"))
+        .def_prop_ro("n_rows", [](const PyRows& r) { return r.rows.count; })
+        .def_prop_ro("n_columns", [](const PyRows& r) { return r.rows.features; });
+    nb::class_<PyKernel>(m, "Kernel",
+                         "A kernel function with its parameters; `offset` is added to every value.")
+        .def(nb::init<const std::string&, nb::kwargs>(), nb::arg("name"), nb::arg("numbers"))
+        .def_prop_ro(
+            "shift_invariant",
+            [](const PyKernel& kernel) {
+                bool found = false;
+                Kernels::visit(kernel.params.id,
+                               [&](auto k) { found = is_shift_invariant<decltype(k)>; });
+                return found;
+            },
+            "Whether values fall with a distance, from one.")
+        .def_ro("name", &PyKernel::name);
+}
+
+// A property of the loss itself.
+template <class F>
+auto trait(F f) {
+    return [f](const PyLoss& l) {
+        bool value = false;
+        Losses::visit(l.params, [&](const auto& loss) { value = f(loss); });
+        return value;
+    };
+}
+
+// A method f(loss, y, C, x) of one row, where x is a score or a dual variable, for all rows.
+template <class F>
+auto each_row(F f) {
+    return [f](const PyLoss& l, Doubles y, Doubles C, Doubles x) { return l.map(f, y, C, x); };
+}
+
+using LossClass = nb::class_<PyLoss>;
+
+void bind_traits(LossClass& c) {
+    c.def_prop_ro("labels", trait([](const auto& loss) { return loss.labels; }),
+                  "Whether targets are +-1.");
+    c.def_prop_ro("smooth", trait([](const auto& loss) { return loss.smooth; }),
+                  "Whether the value has a derivative everywhere.");
+    c.def_prop_ro("quadratic", trait([](const auto& loss) { return loss.quadratic; }),
+                  "Whether the conjugate is a parabola on either side of zero.");
+}
+
+void bind_value(LossClass& c) {
+    const nb::arg y("y");
+    const nb::arg C("C");
+    const nb::arg f("f");
+    const auto value = [](const auto& l, double y, double C, double f) { return l.value(y, C, f); };
+    const auto slope = [](const auto& l, double y, double C, double f) { return l.slope(y, C, f); };
+    const auto second = [](const auto& l, double y, double C, double f) {
+        return l.second_derivative(y, C, f);
+    };
+    c.def("value", each_row(value), y, C, f);
+    c.def("slope", each_row(slope), y, C, f, "Derivative of the value.");
+    c.def("second_derivative", each_row(second), y, C, f, "Of the value.");
+}
+
+void bind_conjugate(LossClass& c) {
+    const nb::arg y("y");
+    const nb::arg C("C");
+    const nb::arg beta("beta");
+    const auto conjugate = [](const auto& l, double y, double C, double b) { return l.h(y, C, b); };
+    const auto right = [](const auto& l, double y, double C, double b) {
+        return b < l.hi(y, C) ? l.right_derivative(y, C, b) : kInfinity;
+    };
+    const auto left = [](const auto& l, double y, double C, double b) {
+        return b > l.lo(y, C) ? l.left_derivative(y, C, b) : -kInfinity;
+    };
+    const auto box = [](const PyLoss& loss, Doubles y, Doubles C) {
+        return nb::make_tuple(
+            loss.map([](const auto& l, double y, double C) { return l.lo(y, C); }, y, C),
+            loss.map([](const auto& l, double y, double C) { return l.hi(y, C); }, y, C));
+    };
+    c.def("conjugate", each_row(conjugate), y, C, beta);
+    c.def("right", each_row(right), y, C, beta,
+          "Derivative of the conjugate from the right; infinite at the upper bound.");
+    c.def("left", each_row(left), y, C, beta,
+          "Derivative of the conjugate from the left; infinite at the lower bound.");
+    c.def("box", box, y, C, "Bounds on beta.");
+}
+
+void bind_steps(LossClass& c) {
+    const auto step = [](const PyLoss& loss, Doubles y, Doubles C, Doubles beta, Doubles f,
+                         Doubles k) {
+        const auto one = [](const auto& l, double y, double C, double b, double f, double k) {
+            return one_step(l, y, C, std::clamp(b, l.lo(y, C), l.hi(y, C)), f, k);
+        };
+        return loss.map(one, y, C, beta, f, k);
+    };
+    const auto gap = [](const PyLoss& loss, Doubles y, Doubles C, Doubles beta, Doubles f) {
+        const auto one = [](const auto& l, double y, double C, double b, double f) {
+            return l.gap(y, C, b, f);
+        };
+        return loss.map(one, y, C, beta, f);
+    };
+    c.def("step", step, nb::arg("y"), nb::arg("C"), nb::arg("beta"), nb::arg("f"), nb::arg("k"));
+    c.def("gap", gap, nb::arg("y"), nb::arg("C"), nb::arg("beta"), nb::arg("f"));
+}
+
 }  // namespace
 
 NB_MODULE(_core, m) {
-    m.doc() = "The compiled core: kernel tiles, losses, and the working-set solver.";
-    nb::class_<PyRows>(m, "Rows", "Rows of a matrix, borrowed from numpy arrays without a copy.")
-        .def_static("dense", &dense_rows, nb::arg("array"))
-        .def_static("csr", &csr_rows, nb::arg("data"), nb::arg("indices"), nb::arg("indptr"), nb::arg("n_columns"))
-        .def_prop_ro("n_rows", [](const PyRows& r) { return r.rows.count; })
-        .def_prop_ro("n_columns", [](const PyRows& r) { return r.rows.features; });
-    nb::class_<PyKernel>(m, "Kernel", "A kernel function with its parameters; `offset` is added to every value.")
-        .def(nb::init<const std::string&, nb::kwargs>(), nb::arg("name"), nb::arg("numbers"))
-        .def_prop_ro("shift_invariant", [](const PyKernel& kernel) {
-            bool found = false;
-            Kernels::visit(kernel.params.id, [&](auto k) { found = is_shift_invariant<decltype(k)>; });
-            return found; }, "Whether values fall with a distance, from one.")
-        .def_ro("name", &PyKernel::name);
-    nb::class_<PyLoss>(m, "Loss", "A loss and its conjugate, evaluated row by row.")
-        .def(nb::init<const std::string&, nb::kwargs>(), nb::arg("name"), nb::arg("numbers"))
-        .def_prop_ro("labels", [](const PyLoss& l) {
-            bool labels = true;
-            Losses::visit(l.params, [&](const auto& loss) { labels = loss.labels; });
-            return labels; }, "Whether targets are +-1.")
-        .def("value", [](const PyLoss& l, Doubles y, Doubles C, Doubles f) {
-            return l.map([](const auto& loss, double a, double b, double c) { return loss.value(a, b, c); }, y, C, f); },
-            nb::arg("y"), nb::arg("C"), nb::arg("f"))
-        .def_prop_ro("smooth", [](const PyLoss& l) {
-            bool smooth = false;
-            Losses::visit(l.params, [&](const auto& loss) { smooth = loss.smooth; });
-            return smooth; }, "Whether the value has a derivative everywhere.")
-        .def("slope", [](const PyLoss& l, Doubles y, Doubles C, Doubles f) {
-            return l.map([](const auto& loss, double a, double b, double c) { return loss.slope(a, b, c); }, y, C, f); },
-            nb::arg("y"), nb::arg("C"), nb::arg("f"))
-        .def("second_derivative", [](const PyLoss& l, Doubles y, Doubles C, Doubles f) {
-            return l.map([](const auto& loss, double a, double b, double c) { return loss.second_derivative(a, b, c); }, y, C, f); },
-            nb::arg("y"), nb::arg("C"), nb::arg("f"))
-        .def_prop_ro("quadratic", [](const PyLoss& l) {
-            bool quadratic = true;
-            Losses::visit(l.params, [&](const auto& loss) { quadratic = loss.quadratic; });
-            return quadratic; }, "Whether the conjugate is a parabola on either side of zero.")
-        .def("right_derivative", [](const PyLoss& l, Doubles y, Doubles C, Doubles beta) {
-            return l.map([](const auto& loss, double a, double b, double c) { return c < loss.hi(a, b) ? loss.right_derivative(a, b, c) : kInfinity; }, y, C, beta); },
-            nb::arg("y"), nb::arg("C"), nb::arg("beta"), "Derivative of the conjugate to the right; infinite at the upper bound.")
-        .def("left_derivative", [](const PyLoss& l, Doubles y, Doubles C, Doubles beta) {
-            return l.map([](const auto& loss, double a, double b, double c) { return c > loss.lo(a, b) ? loss.left_derivative(a, b, c) : -kInfinity; }, y, C, beta); },
-            nb::arg("y"), nb::arg("C"), nb::arg("beta"), "Derivative of the conjugate to the left; infinite at the lower bound.")
-        .def("conjugate", [](const PyLoss& l, Doubles y, Doubles C, Doubles beta) {
-            return l.map([](const auto& loss, double a, double b, double c) { return loss.h(a, b, c); }, y, C, beta); },
-            nb::arg("y"), nb::arg("C"), nb::arg("beta"))
-        .def("box", [](const PyLoss& l, Doubles y, Doubles C) {
-            return nb::make_tuple(l.map([](const auto& loss, double a, double b) { return loss.lo(a, b); }, y, C),
-                                  l.map([](const auto& loss, double a, double b) { return loss.hi(a, b); }, y, C)); },
-            nb::arg("y"), nb::arg("C"))
-        .def("step", [](const PyLoss& l, Doubles y, Doubles C, Doubles beta, Doubles f, Doubles k) {
-            return l.map([](const auto& loss, double a, double b, double c, double d, double e) { return one_step(loss, a, b, std::clamp(c, loss.lo(a, b), loss.hi(a, b)), d, e); }, y, C, beta, f, k); },
-            nb::arg("y"), nb::arg("C"), nb::arg("beta"), nb::arg("f"), nb::arg("k"))
-        .def("gap", [](const PyLoss& l, Doubles y, Doubles C, Doubles beta, Doubles f) {
-            return l.map([](const auto& loss, double a, double b, double c, double d) { return loss.gap(a, b, c, d); }, y, C, beta, f); },
-            nb::arg("y"), nb::arg("C"), nb::arg("beta"), nb::arg("f"));
+    m.doc() = "The compiled core: kernel tiles, losses, and the solvers.";
+    bind_rows(m);
+    LossClass loss(m, "Loss", "A loss and its conjugate, evaluated row by row.");
+    loss.def(nb::init<const std::string&, nb::kwargs>(), nb::arg("name"), nb::arg("numbers"));
+    bind_traits(loss);
+    bind_value(loss);
+    bind_conjugate(loss);
+    bind_steps(loss);
     bind_solvers(m);
     bind_linear(m);
     bind_text(m);
     m.attr("KERNELS") = table(Kernels{});
     m.attr("LOSSES") = table(Losses{});
-    m.def("isa_levels", [] {
-        const Isa* found[4];
-        nb::list names;
-        for (int i = 0, n = usable_isas(found); i < n; ++i) names.append(found[i]->name);
-        return names;
-    }, "Instruction sets usable here, the best last.");
-    m.def("tile", [](const PyKernel& kernel, const PyRows& A, const PyRows& B, const std::string& dtype, int threads, const std::string& isa) {
-        check_features(A, B);
-        return is_double(dtype) ? tile_of<double>(kernel, A, B, threads, choose_isa(isa)) : tile_of<float>(kernel, A, B, threads, choose_isa(isa));
-    }, nb::arg("kernel"), nb::arg("A"), nb::arg("B"), nb::arg("dtype") = "float64", nb::arg("threads") = 1, nb::arg("isa") = "",
-       "Kernel values of all rows of A with all rows of B.");
-    m.def("scores", [](const PyKernel& kernel, const PyRows& X, const PyRows& points, const Table& coef, const std::string& dtype, int threads, const std::string& isa, double seconds) {
-        check_features(X, points);
-        if (std::int64_t(coef.shape(0)) != points.rows.count) throw nb::value_error("one row of coefficients per point is needed");
-        Watch watch;
-        std::vector<double> out = is_double(dtype) ? scores_of<double>(kernel, X, points, coef, threads, seconds, choose_isa(isa), watch)
-                                                    : scores_of<float>(kernel, X, points, coef, threads, seconds, choose_isa(isa), watch);
-        if (watch.was_interrupted) {
-            PyErr_SetNone(PyExc_KeyboardInterrupt);
-            throw nb::python_error();
-        }
-        if (watch.stopped()) throw Stopped{};
-        return to_numpy(std::move(out), {std::size_t(X.rows.count), coef.shape(1)});
-    }, nb::arg("kernel"), nb::arg("X"), nb::arg("points"), nb::arg("coef"), nb::arg("dtype") = "float64", nb::arg("threads") = 1, nb::arg("isa") = "", nb::arg("seconds") = 1e18,
-       "Sums of coefficients times kernel values, for every row of X; raises Stopped after some seconds.");
+    m.def("isa_levels", &isa_levels, "Instruction sets usable here, the best last.");
+    m.def("tile", &tile, nb::arg("kernel"), nb::arg("A"), nb::arg("B"),
+          nb::arg("dtype") = "float64", nb::arg("threads") = 1, nb::arg("isa") = "",
+          "Kernel values of all rows of A with all rows of B.");
+    m.def("scores", &scores, nb::arg("kernel"), nb::arg("X"), nb::arg("points"), nb::arg("coef"),
+          nb::arg("dtype") = "float64", nb::arg("threads") = 1, nb::arg("isa") = "",
+          nb::arg("seconds") = 1e18,
+          "Sums of coefficients times kernel values, for every row of X; raises Stopped after "
+          "some seconds.");
 }

@@ -43,8 +43,14 @@ inline bool ctrl_c() {
     return true;
 }
 
+[[noreturn]] inline void raise_interrupt() {
+    PyErr_SetNone(PyExc_KeyboardInterrupt);
+    throw nb::python_error();
+}
+
 inline bool is_double(const std::string& dtype) {
-    if (dtype != "float32" && dtype != "float64") throw nb::value_error(("dtype must be float32 or float64, got " + dtype).c_str());
+    if (dtype != "float32" && dtype != "float64")
+        throw nb::value_error(("dtype must be float32 or float64, got " + dtype).c_str());
     return dtype == "float64";
 }
 
@@ -69,8 +75,10 @@ template <class Params, std::size_t N>
 void assign(Params& params, const Named<Params> (&known)[N], const nb::kwargs& numbers) {
     for (auto [key, value] : numbers) {
         const std::string name = nb::cast<std::string>(key);
-        const auto* found = std::find_if(known, known + N, [&](const auto& one) { return name == one.name; });
-        if (found == known + N) throw nb::type_error(("there is no parameter '" + name + "'").c_str());
+        const auto* found =
+            std::find_if(known, known + N, [&](const auto& one) { return name == one.name; });
+        if (found == known + N)
+            throw nb::type_error(("there is no parameter '" + name + "'").c_str());
         params.*found->member = nb::cast<double>(value);
     }
 }
@@ -105,11 +113,13 @@ struct PyLoss {
     template <class F, class... A>
     nb::object map(F&& f, const Doubles& first, const A&... rest) const {
         std::vector<double> out(first.size());
-        if (((rest.size() != first.size()) || ...)) throw nb::value_error("arrays of unequal length");
+        if (((rest.size() != first.size()) || ...))
+            throw nb::value_error("arrays of unequal length");
         {
             nb::gil_scoped_release free;
             Losses::visit(params, [&](const auto& loss) {
-                for (std::size_t i = 0; i < out.size(); ++i) out[i] = f(loss, first.data()[i], rest.data()[i]...);
+                for (std::size_t i = 0; i < out.size(); ++i)
+                    out[i] = f(loss, first.data()[i], rest.data()[i]...);
             });
         }
         return to_numpy(std::move(out));

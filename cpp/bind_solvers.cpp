@@ -1,4 +1,5 @@
-// Kernel rows and the solvers for Python. Long work runs without the interpreter's lock and asks for Ctrl-C from time to time.
+// Kernel rows and the solvers for Python. Long work runs without the interpreter's lock and checks
+// for Ctrl-C from time to time.
 #include <cstring>
 
 #include "bind.hpp"
@@ -22,7 +23,8 @@ Fetch ask_python(const nb::object& function) {
     return [function](const Subset& queries, const Subset& points, double* out) {
         nb::gil_scoped_acquire lock;
         const Table values = nb::cast<Table>(function(numbers(queries), numbers(points)));
-        if (std::int64_t(values.shape(0)) != queries.count || std::int64_t(values.shape(1)) != points.count)
+        if (std::int64_t(values.shape(0)) != queries.count ||
+            std::int64_t(values.shape(1)) != points.count)
             throw nb::value_error("the kernel function returned an array of a wrong shape");
         std::memcpy(out, values.data(), sizeof(double) * queries.count * points.count);
     };
@@ -34,16 +36,25 @@ struct PyKernelRows {
     nb::object function;  // kept here too: it must not be released without the interpreter's lock
     KernelStore store;
 
-    PyKernelRows(PyRows borrowed, const std::optional<PyKernel>& kernel, nb::object fetch, double offset, std::vector<std::int64_t> starts,
-                 const std::string& dtype, std::int64_t memory, std::int64_t buffer, int threads, bool cache, const std::string& isa)
-        : rows(std::move(borrowed)), function(fetch),
-          store(rows.rows, kernel ? &kernel->params : nullptr, fetch.is_none() ? values_of(rows.rows) : ask_python(fetch), offset,
-                checked(std::move(starts), rows.rows.count), {is_double(dtype), cache, memory, buffer, threads}, choose_isa(isa)) {}
+    PyKernelRows(PyRows borrowed, const std::optional<PyKernel>& kernel, nb::object fetch,
+                 double offset, std::vector<std::int64_t> starts, const std::string& dtype,
+                 std::int64_t memory, std::int64_t buffer, int threads, bool cache,
+                 const std::string& isa)
+        : rows(std::move(borrowed)),
+          function(fetch),
+          store(rows.rows, kernel ? &kernel->params : nullptr,
+                fetch.is_none() ? values_of(rows.rows) : ask_python(fetch), offset,
+                checked(std::move(starts), rows.rows.count),
+                {is_double(dtype), cache, memory, buffer, threads}, choose_isa(isa)) {}
 
-    // Sums over some rows of coefficients times kernel values, for some points; None if Ctrl-C or the time stopped it.
-    nb::object multiply(const Longs& queries, const Table& coef, const Longs& points, bool exact, double time_left, bool& interrupted) {
-        const Subset from = some(queries), to = some(points);
-        if (std::int64_t(coef.shape(0)) != from.count) throw nb::value_error("one row of coefficients per kernel row is needed");
+    // K[points, queries] coef, None if Ctrl-C or the time limit stopped it; and whether it was
+    // Ctrl-C.
+    nb::tuple multiply(const Longs& queries, const Table& coef, const Longs& points, bool exact,
+                       double time_left) {
+        const Subset from = some(queries);
+        const Subset to = some(points);
+        if (std::int64_t(coef.shape(0)) != from.count)
+            throw nb::value_error("one row of coefficients per kernel row is needed");
         const std::size_t outputs = coef.shape(1);
         std::vector<double> sums(std::size_t(to.count) * outputs);
         bool whole = false;
@@ -52,22 +63,30 @@ struct PyKernelRows {
             nb::gil_scoped_release free;
             watch.interrupted = ctrl_c;
             watch.limit(time_left);
-            const bool same = outputs == 1 && from.count == to.count && std::equal(from.list, from.list + from.count, to.list);
+            const bool same = outputs == 1 && from.count == to.count &&
+                              std::equal(from.list, from.list + from.count, to.list);
             const auto run = [&](auto& source) {
-                whole = same ? source.apply_among(from, coef.data(), sums.data(), &watch)
-                             : source.apply(from, coef.data(), int(outputs), to, sums.data(), &watch);
+                whole =
+                    same ? source.apply_among(from, coef.data(), sums.data(), &watch)
+                         : source.apply(from, coef.data(), int(outputs), to, sums.data(), &watch);
             };
-            if (exact || store.is_double()) run(*store.view<double>().exact);
-            else run(*store.view<float>().source);
+            if (exact || store.is_double())
+                run(*store.view<double>().exact);
+            else
+                run(*store.view<float>().source);
         }
-        interrupted = watch.was_interrupted;
-        return whole ? to_numpy(std::move(sums), {std::size_t(to.count), outputs}) : nb::none();
+        nb::object found =
+            whole ? to_numpy(std::move(sums), {std::size_t(to.count), outputs}) : nb::none();
+        return nb::make_tuple(found, watch.was_interrupted);
     }
-    // The same for the columns of one block, one row of sums per output, from kept values where there are any.
+    // The same for the points of one block, one row of sums per output, from cached values where
+    // there are any.
     nb::object block_sums(const Longs& queries, const Table& coef, int block) {
         const Subset from = some(queries);
-        if (std::int64_t(coef.shape(0)) != from.count) throw nb::value_error("one row of coefficients per kernel row is needed");
-        if (block < 0 || std::size_t(block) + 1 >= store.starts().size()) throw nb::value_error("no such block of rows");
+        if (std::int64_t(coef.shape(0)) != from.count)
+            throw nb::value_error("one row of coefficients per kernel row is needed");
+        if (block < 0 || std::size_t(block) + 1 >= store.starts().size())
+            throw nb::value_error("no such block of rows");
         const std::size_t outputs = coef.shape(1);
         const std::size_t width = std::size_t(store.starts()[block + 1] - store.starts()[block]);
         std::vector<double> sums(outputs * width, 0.0);
@@ -79,67 +98,80 @@ struct PyKernelRows {
             const std::vector<std::int64_t> which(from.list, from.list + from.count);
             const auto run = [&](const auto& kernel) {
                 kernel.cache->begin_round();
-                whole = kernel.add(which, coef.data(), int(outputs), block, true, sums.data(), &watch) >= 0;
+                whole = kernel.add(which, coef.data(), int(outputs), block, true, sums.data(),
+                                   &watch) >= 0;
             };
-            if (store.is_double()) run(store.view<double>());
-            else run(store.view<float>());
+            if (store.is_double())
+                run(store.view<double>());
+            else
+                run(store.view<float>());
         }
-        if (!whole) {
-            PyErr_SetNone(PyExc_KeyboardInterrupt);
-            throw nb::python_error();
-        }
+        if (!whole) raise_interrupt();
         return to_numpy(std::move(sums), {outputs, width});
     }
     nb::object diagonal(const Longs& points) {
         const Subset of = some(points);
         std::vector<double> values(of.count);
-        for (std::int64_t i = 0; i < of.count; ++i) values[i] = store.view<double>().exact->diagonal(of[i]);
+        for (std::int64_t i = 0; i < of.count; ++i)
+            values[i] = store.view<double>().exact->diagonal(of[i]);
         return to_numpy(std::move(values));
     }
-    // Sums with compensation and bounds of their errors; None for both where the source cannot or was stopped.
-    nb::tuple multiply_carefully(const Longs& queries, const Doubles& coef, const Longs& points, double time_left) {
-        const Subset from = some(queries), to = some(points);
-        if (std::int64_t(coef.size()) != from.count) throw nb::value_error("one coefficient per kernel row is needed");
-        std::vector<double> sums(to.count), errors(to.count);
+    // Sums with compensation and bounds of their errors; None for both where the source cannot or
+    // was stopped.
+    nb::tuple multiply_carefully(const Longs& queries, const Doubles& coef, const Longs& points,
+                                 double time_left) {
+        const Subset from = some(queries);
+        const Subset to = some(points);
+        if (std::int64_t(coef.size()) != from.count)
+            throw nb::value_error("one coefficient per kernel row is needed");
+        std::vector<double> sums(to.count);
+        std::vector<double> errors(to.count);
         bool whole = false;
         Watch watch;
         {
             nb::gil_scoped_release free;
             watch.interrupted = ctrl_c;
             watch.limit(time_left);
-            whole = store.view<double>().exact->apply_carefully(from, coef.data(), to, sums.data(), errors.data(), &watch);
+            whole = store.view<double>().exact->apply_carefully(from, coef.data(), to, sums.data(),
+                                                                errors.data(), &watch);
         }
-        if (watch.was_interrupted) {
-            PyErr_SetNone(PyExc_KeyboardInterrupt);
-            throw nb::python_error();
-        }
+        if (watch.was_interrupted) raise_interrupt();
         if (!whole) return nb::make_tuple(nb::none(), nb::none());
         return nb::make_tuple(to_numpy(std::move(sums)), to_numpy(std::move(errors)));
     }
     nb::tuple rounding(const Longs& points) {
         const Subset of = some(points);
-        std::vector<double> products(of.count), relative(of.count), roots(of.count);
+        std::vector<double> products(of.count);
+        std::vector<double> relative(of.count);
+        std::vector<double> roots(of.count);
         const auto fill = [&](std::int64_t i) {
             const Rounding found = store.view<double>().exact->rounding(of[i]);
-            products[i] = found.product, relative[i] = found.relative, roots[i] = found.root;
+            products[i] = found.product;
+            relative[i] = found.relative;
+            roots[i] = found.root;
         };
         {
             nb::gil_scoped_release free;
             constexpr std::int64_t per = 4096;
-            store.view<double>().threads->run((of.count + per - 1) / per, nullptr, [&](std::int64_t t, int) {
-                for (std::int64_t i = t * per; i < std::min(of.count, (t + 1) * per); ++i) fill(i);
-            });
+            store.view<double>().threads->run(
+                (of.count + per - 1) / per, nullptr, [&](std::int64_t t, int) {
+                    for (std::int64_t i = t * per; i < std::min(of.count, (t + 1) * per); ++i)
+                        fill(i);
+                });
         }
-        return nb::make_tuple(to_numpy(std::move(products)), to_numpy(std::move(relative)), to_numpy(std::move(roots)));
+        return nb::make_tuple(to_numpy(std::move(products)), to_numpy(std::move(relative)),
+                              to_numpy(std::move(roots)));
     }
     Subset some(const Longs& list) const {
         for (std::size_t i = 0; i < list.size(); ++i)
-            if (list.data()[i] < 0 || list.data()[i] >= rows.rows.count) throw nb::value_error("no such row");
+            if (list.data()[i] < 0 || list.data()[i] >= rows.rows.count)
+                throw nb::value_error("no such row");
         return {list.data(), 0, std::int64_t(list.size())};
     }
 
     static std::vector<std::int64_t> checked(std::vector<std::int64_t> starts, std::int64_t rows) {
-        if (starts.size() < 2 || starts.front() != 0 || starts.back() != rows || !std::is_sorted(starts.begin(), starts.end()))
+        if (starts.size() < 2 || starts.front() != 0 || starts.back() != rows ||
+            !std::is_sorted(starts.begin(), starts.end()))
             throw nb::value_error("blocks do not cover the rows");
         return starts;
     }
@@ -150,36 +182,49 @@ void check_length(std::int64_t n, std::initializer_list<std::size_t> lengths) {
         if (std::int64_t(length) != n) throw nb::value_error("solver: arrays of a wrong length");
 }
 
-// Kernel rows of others over own rows, and the rows that it borrows.
+// Kernel rows of foreign points over own rows, and the rows that it borrows.
 class PyForeignRows {
   public:
-    PyForeignRows(PyRows own, const PyKernel& kernel, const std::string& dtype, std::int64_t memory, int threads) : own_(std::move(own)) {
+    PyForeignRows(PyRows own, const PyKernel& kernel, const std::string& dtype, std::int64_t memory,
+                  int threads)
+        : own_(std::move(own)) {
         if (own_.rows.count < 1) throw nb::value_error("foreign rows: there are no own ones");
-        if (is_double(dtype)) double_ = std::make_unique<ForeignRows<double>>(kernel.params, own_.rows, memory, choose_isa(""), threads);
-        else float_ = std::make_unique<ForeignRows<float>>(kernel.params, own_.rows, memory, choose_isa(""), threads);
+        if (is_double(dtype))
+            double_ = std::make_unique<ForeignRows<double>>(kernel.params, own_.rows, memory,
+                                                            choose_isa(""), threads);
+        else
+            float_ = std::make_unique<ForeignRows<float>>(kernel.params, own_.rows, memory,
+                                                          choose_isa(""), threads);
     }
-    nb::object add(const PyRows& foreign, const Longs& which, const Longs& numbers, const Doubles& change) {
-        if (foreign.rows.features != own_.rows.features || foreign.rows.sparse != own_.rows.sparse) throw nb::value_error("rows of another kind");
+    nb::object add(const PyRows& foreign, const Longs& which, const Longs& numbers,
+                   const Doubles& change) {
+        if (foreign.rows.features != own_.rows.features || foreign.rows.sparse != own_.rows.sparse)
+            throw nb::value_error("rows of another kind");
         check_length(std::int64_t(which.size()), {numbers.size(), change.size()});
         for (std::size_t q = 0; q < which.size(); ++q)
-            if (which.data()[q] < 0 || which.data()[q] >= foreign.rows.count) throw nb::value_error("a row that is not there");
+            if (which.data()[q] < 0 || which.data()[q] >= foreign.rows.count)
+                throw nb::value_error("a row that is not there");
         std::vector<double> sums(own_.rows.count, 0.0);
         bool whole = false;
         {
             nb::gil_scoped_release free;
             Watch watch;
             watch.interrupted = ctrl_c;
-            const auto run = [&](auto& rows) { whole = rows.add(foreign.rows, {which.data(), 0, std::int64_t(which.size())}, numbers.data(), change.data(), sums.data(), &watch); };
-            if (double_) run(*double_);
-            else run(*float_);
+            const auto run = [&](auto& rows) {
+                whole = rows.add(foreign.rows, {which.data(), 0, std::int64_t(which.size())},
+                                 numbers.data(), change.data(), sums.data(), &watch);
+            };
+            if (double_)
+                run(*double_);
+            else
+                run(*float_);
         }
-        if (!whole) {
-            PyErr_SetNone(PyExc_KeyboardInterrupt);
-            throw nb::python_error();
-        }
+        if (!whole) raise_interrupt();
         return to_numpy(std::move(sums));
     }
-    std::int64_t kernel_values() const { return double_ ? double_->kernel_values() : float_->kernel_values(); }
+    std::int64_t kernel_values() const {
+        return double_ ? double_->kernel_values() : float_->kernel_values();
+    }
 
   private:
     PyRows own_;
@@ -189,17 +234,26 @@ class PyForeignRows {
 
 nb::dict as_dict(const Round& r) {
     nb::dict d;
-    d["round"] = r.round, d["objective"] = r.primal, d["dual"] = r.dual, d["gap"] = r.gap, d["violation"] = r.violation;
-    d["support"] = r.support, d["steps"] = r.steps, d["kernel_values"] = r.kernel_values, d["intercept"] = r.bias;
-    d["ago"] = std::chrono::duration<double>(std::chrono::steady_clock::now() - r.when).count();
+    d["round"] = r.round;
+    d["objective"] = r.primal;
+    d["dual"] = r.dual;
+    d["gap"] = r.gap;
+    d["violation"] = r.violation;
+    d["support"] = r.support;
+    d["steps"] = r.steps;
+    d["kernel_values"] = r.kernel_values;
+    d["intercept"] = r.bias;
+    d["ago"] = seconds_since(r.when);
     return d;
 }
 
-// What all compiled solvers offer: rounds, figures, the certificate, the point. Method<T> computes in float or double.
+// What all compiled solvers offer: rounds, figures, the certificate, the point. Method<T> computes
+// in float or double.
 template <template <class> class Method>
 class PyDescent {
   public:
-    // Rounds until `target` is reached or something ends them; returns how it ended and one record per round.
+    // Rounds until `target` is reached or something ends them; returns how it ended and one record
+    // per round.
     nb::tuple advance(double target, std::int64_t max_rounds, double seconds, double time_left) {
         std::vector<Round> records;
         Status status = Status::running;
@@ -245,11 +299,21 @@ class PyDescent {
         }
         return as_dict(record);
     }
-    nb::object beta() { return shaped([](auto& w) { return w.beta; }); }
-    nb::object scores() { return shaped([](auto& w) { return w.scores; }); }
+    nb::object beta() {
+        return shaped([](auto& w) { return w.beta; });
+    }
+    nb::object scores() {
+        return shaped([](auto& w) { return w.scores; });
+    }
     nb::tuple work() {
-        std::int64_t rounds = 0, steps = 0, values = 0;
-        visit([&](auto& w) { rounds = w.rounds(), steps = w.steps(), values = w.kernel_values(); });
+        std::int64_t rounds = 0;
+        std::int64_t steps = 0;
+        std::int64_t values = 0;
+        visit([&](auto& w) {
+            rounds = w.rounds();
+            steps = w.steps();
+            values = w.kernel_values();
+        });
         return nb::make_tuple(rounds, steps, values);
     }
     bool interrupted() {
@@ -261,14 +325,18 @@ class PyDescent {
   protected:
     template <class... A>
     void make(PyKernelRows& kernel, const A&... arguments) {
-        if (kernel.store.is_double()) double_.emplace(kernel.store.view<double>(), arguments...);
-        else float_.emplace(kernel.store.view<float>(), arguments...);
+        if (kernel.store.is_double())
+            double_.emplace(kernel.store.view<double>(), arguments...);
+        else
+            float_.emplace(kernel.store.view<float>(), arguments...);
         visit([](auto& w) { w.watch.interrupted = ctrl_c; });
     }
     template <class F>
     void visit(F&& f) {
-        if (float_) f(*float_);
-        else f(*double_);
+        if (float_)
+            f(*float_);
+        else
+            f(*double_);
     }
     // The scores of a start that is not zero.
     template <class W>
@@ -294,44 +362,48 @@ class PyDescent {
     std::size_t columns_ = 1;
 };
 
-std::int64_t rows_in(const PyKernelRows& kernel, const std::vector<int>& blocks) {
+// Checks that the arrays of a problem are as long as its blocks of rows.
+void check_problem(const PyKernelRows& kernel, const DualProblem& problem) {
+    const std::vector<std::int64_t>& starts = kernel.store.starts();
     std::int64_t n = 0;
-    for (int b : blocks) {
-        if (b < 0 || std::size_t(b) + 1 >= kernel.store.starts().size()) throw nb::value_error("no such block of rows");
-        n += kernel.store.starts()[b + 1] - kernel.store.starts()[b];
+    for (int b : problem.blocks) {
+        if (b < 0 || std::size_t(b) + 1 >= starts.size())
+            throw nb::value_error("no such block of rows");
+        n += starts[b + 1] - starts[b];
     }
-    return n;
+    check_length(n, {problem.y.size(), problem.C.size()});
+    if (!problem.start.empty()) check_length(n, {problem.start.size()});
+    if (!problem.fixed.shift.empty()) check_length(n, {problem.fixed.shift.size()});
 }
 
 class PyWorkingSet : public PyDescent<WorkingSet> {
   public:
-    PyWorkingSet(PyKernelRows& kernel, std::vector<int> blocks, const PyLoss& loss, bool pairs, double sum, double scale, const Doubles& y, const Doubles& C,
-                 const std::optional<Doubles>& start, const Surroundings& around, int size) {
-        const std::int64_t n = rows_in(kernel, blocks);
-        started_ = !around.scores.empty();  // it brings its scores
-        check_length(n, {y.size(), C.size(), start ? start->size() : y.size(), around.shift.empty() ? y.size() : around.shift.size()});
-        if (size < 2 || (started_ && !start)) throw nb::value_error("working set: too small, or without a start");
-        make(kernel, std::move(blocks), loss.params, pairs, sum, scale, copied(y), copied(C), start ? copied(*start) : std::vector<double>(), around, size);
+    PyWorkingSet(PyKernelRows& kernel, const DualProblem& problem, int size) {
+        check_problem(kernel, problem);
+        started_ = !problem.fixed.scores.empty();  // it brings its scores
+        if (size < 2 || (started_ && problem.start.empty()))
+            throw nb::value_error("working set: too small, or without a start");
+        make(kernel, problem, size);
     }
 
-    nb::object discontent() {
+    nb::object kkt_violations() {
         std::vector<double> v;
         {
             nb::gil_scoped_release free;
             visit([&](auto& w) {
-                if (begin(w)) v = w.discontent();
+                if (begin(w)) v = w.kkt_violations();
             });
         }
         return to_numpy(std::move(v));
     }
     // None if it was stopped.
-    std::optional<Surroundings> around(const Longs& active, double time_left) {
-        Surroundings found;
+    std::optional<FixedPart> fixed_part(const Longs& active, double time_left) {
+        FixedPart found;
         bool whole = false;
         nb::gil_scoped_release free;
         visit([&](auto& w) {
             w.watch.limit(time_left);
-            whole = w.around(rows_of(active, w), found);
+            whole = w.fixed_part(rows_of(active, w), found);
         });
         return whole ? std::optional(std::move(found)) : std::nullopt;
     }
@@ -351,28 +423,31 @@ class PyWorkingSet : public PyDescent<WorkingSet> {
     static std::vector<std::int64_t> rows_of(const Longs& active, const W& w) {
         std::vector<std::int64_t> rows(active.data(), active.data() + active.size());
         for (std::int64_t i : rows)
-            if (i < 0 || i >= std::int64_t(w.y.size())) throw nb::value_error("working set: no such row");
+            if (i < 0 || i >= std::int64_t(w.y.size()))
+                throw nb::value_error("working set: no such row");
         return rows;
     }
 };
 
 class PyCoordinateDescent : public PyDescent<CoordinateDescent> {
   public:
-    PyCoordinateDescent(PyKernelRows& kernel, std::vector<int> blocks, const PyLoss& loss, const Doubles& y, const Doubles& C,
-                        const std::optional<Doubles>& start, std::uint64_t seed) {
-        check_length(rows_in(kernel, blocks), {y.size(), C.size(), start ? start->size() : y.size()});
-        make(kernel, std::move(blocks), loss.params, copied(y), copied(C), start ? copied(*start) : std::vector<double>(), seed);
+    PyCoordinateDescent(PyKernelRows& kernel, const DualProblem& problem, std::uint64_t seed) {
+        check_problem(kernel, problem);
+        make(kernel, problem, seed);
     }
 };
 
 class PyJoint : public PyDescent<JointPoint> {
   public:
-    PyJoint(PyKernelRows& kernel, const std::string& loss, const Longs& y, int classes, const Doubles& C, const std::optional<Table>& start,
-            const Doubles& bias, int size) {
+    PyJoint(PyKernelRows& kernel, const std::string& loss, const Longs& y, int classes,
+            const Doubles& C, const std::optional<Table>& start, const Doubles& bias, int size) {
         columns_ = std::size_t(classes);
-        if (loss != CrammerSinger::name && loss != Softmax::name) throw nb::value_error(("unknown joint loss '" + loss + "'").c_str());
-        if (classes < 2 || size < 2) throw nb::value_error("joint problem: too few classes or rows at a time");
-        check_length(kernel.rows.rows.count, {y.size(), C.size(), start ? start->shape(0) : y.size()});
+        if (loss != CrammerSinger::name && loss != Softmax::name)
+            throw nb::value_error(("unknown joint loss '" + loss + "'").c_str());
+        if (classes < 2 || size < 2)
+            throw nb::value_error("joint problem: too few classes or rows at a time");
+        check_length(kernel.rows.rows.count,
+                     {y.size(), C.size(), start ? start->shape(0) : y.size()});
         check_length(classes, {bias.size(), start ? start->shape(1) : bias.size()});
         std::vector<std::int64_t> labels(y.data(), y.data() + y.size());
         for (std::int64_t c : labels)
@@ -390,7 +465,8 @@ class PyJoint : public PyDescent<JointPoint> {
 template <class C>
 nb::class_<C> descent_class(nb::module_& m, const char* name, const char* doc) {
     return nb::class_<C>(m, name, doc)
-        .def("advance", &C::advance, nb::arg("target"), nb::arg("max_rounds"), nb::arg("seconds"), nb::arg("time_left"))
+        .def("advance", &C::advance, nb::arg("target"), nb::arg("max_rounds"), nb::arg("seconds"),
+             nb::arg("time_left"))
         .def("certify", &C::certify, nb::arg("time_left"))
         .def("figures", &C::figures)
         .def_prop_ro("work", &C::work, "Rounds, steps and kernel values so far.")
@@ -399,59 +475,114 @@ nb::class_<C> descent_class(nb::module_& m, const char* name, const char* doc) {
         .def_prop_ro("scores", &C::scores);
 }
 
+void bind_kernel_rows(nb::module_& m) {
+    nb::class_<PyKernelRows>(m, "KernelRows",
+                             "Kernel rows of one data set, cached within a memory budget.")
+        .def(nb::init<PyRows, const std::optional<PyKernel>&, nb::object, double,
+                      std::vector<std::int64_t>, const std::string&, std::int64_t, std::int64_t,
+                      int, bool, const std::string&>(),
+             nb::arg("rows"), nb::arg("kernel").none(), nb::arg("fetch").none(), nb::arg("offset"),
+             nb::arg("starts"), nb::arg("dtype"), nb::arg("memory"), nb::arg("buffer"),
+             nb::arg("threads"), nb::arg("cache") = true, nb::arg("isa") = "")
+        .def("multiply", &PyKernelRows::multiply, nb::arg("rows"), nb::arg("coef"),
+             nb::arg("points"), nb::arg("exact"), nb::arg("time_left"),
+             "K[points, rows] @ coef, None if it was stopped; and whether Ctrl-C stopped it.")
+        .def("block_sums", &PyKernelRows::block_sums, nb::arg("rows"), nb::arg("coef"),
+             nb::arg("block"), "coef.T @ K[rows, block], from cached values where there are any.")
+        .def("diagonal", &PyKernelRows::diagonal, nb::arg("points"),
+             "Kernel values of these rows with themselves.")
+        .def("multiply_carefully", &PyKernelRows::multiply_carefully, nb::arg("rows"),
+             nb::arg("coef"), nb::arg("points"), nb::arg("time_left"),
+             "K[points, rows] @ coef by compensated sums, with bounds on the errors; None where "
+             "that is not possible or time ran out.")
+        .def("rounding", &PyKernelRows::rounding, nb::arg("points"),
+             "For each row product, relative and the square root of k(x, x): the error of k(x, z) "
+             "is at most product(x) product(z) + (relative(x) + relative(z)) |k(x, z)|, in units "
+             "of rounding.")
+        .def_prop_ro("cached_bytes", [](const PyKernelRows& k) { return k.store.cached_bytes(); });
+    nb::class_<PyForeignRows>(m, "ForeignRows",
+                              "Kernel rows of points from elsewhere over the rows at hand, cached "
+                              "under the points' numbers.")
+        .def(nb::init<PyRows, const PyKernel&, const std::string&, std::int64_t, int>(),
+             nb::arg("rows"), nb::arg("kernel"), nb::arg("dtype"), nb::arg("memory"),
+             nb::arg("threads"))
+        .def("add", &PyForeignRows::add, nb::arg("points"), nb::arg("which"), nb::arg("numbers"),
+             nb::arg("change"),
+             "Sums over some of the points of their change times the kernel, for every own row.")
+        .def_prop_ro("kernel_values", &PyForeignRows::kernel_values);
+}
+
+void make_fixed_part(FixedPart* to, const Doubles& shift, const Doubles& scores, double dual,
+                     double gap, double bound) {
+    if (scores.size()) check_length(std::int64_t(shift.size()), {scores.size()});
+    new (to) FixedPart{copied(shift), copied(scores), dual, gap, bound};
+}
+
+void make_dual_problem(DualProblem* to, std::vector<int> blocks, const PyLoss& loss,
+                       const Doubles& y, const Doubles& C, const std::optional<Doubles>& start,
+                       bool has_free_intercept, double sum, double scale,
+                       const std::optional<FixedPart>& fixed) {
+    if (start) check_length(std::int64_t(y.size()), {start->size()});
+    DualProblem problem;
+    problem.blocks = std::move(blocks);
+    problem.loss = loss.params;
+    problem.y = copied(y);
+    problem.C = copied(C);
+    if (start) problem.start = copied(*start);
+    problem.has_free_intercept = has_free_intercept;
+    problem.sum = sum;
+    problem.scale = scale;
+    if (fixed) problem.fixed = *fixed;
+    new (to) DualProblem(std::move(problem));
+}
+
+void bind_problems(nb::module_& m) {
+    nb::class_<FixedPart>(m, "FixedPart",
+                          "The contribution of the rows outside to a problem on some of the rows.")
+        .def("__init__", &make_fixed_part, nb::arg("shift"), nb::arg("scores"), nb::arg("dual"),
+             nb::arg("gap"), nb::arg("bound"),
+             "Scores from the rows outside and from all; the outside rows' share of the dual and "
+             "of the gap; the objective of the zero model.");
+    nb::class_<DualProblem>(m, "DualProblem", "The dual problem on some blocks of rows.")
+        .def("__init__", &make_dual_problem, nb::arg("blocks"), nb::arg("loss"), nb::arg("y"),
+             nb::arg("C"), nb::kw_only(), nb::arg("start").none() = nb::none(),
+             nb::arg("has_free_intercept") = false, nb::arg("sum") = 0.0, nb::arg("scale") = 0.0,
+             nb::arg("fixed").none() = nb::none(),
+             "With a free intercept the sum of beta is `sum`. Gaps are relative to the objective "
+             "or, if larger, to `scale`.");
+}
+
+void bind_descents(nb::module_& m) {
+    descent_class<PyWorkingSet>(m, "WorkingSet", "The working-set solver for one problem.")
+        .def(nb::init<PyKernelRows&, const DualProblem&, int>(), nb::arg("kernel_rows"),
+             nb::arg("problem"), nb::arg("size"), nb::keep_alive<1, 2>())
+        .def("kkt_violations", &PyWorkingSet::kkt_violations,
+             "How much each row violates the KKT conditions: positive for violators.")
+        .def("fixed_part", &PyWorkingSet::fixed_part, nb::arg("active"), nb::arg("time_left"),
+             "The contribution of all other rows to a problem on the active ones.")
+        .def("adopt", &PyWorkingSet::adopt, nb::arg("active"), nb::arg("beta"), nb::arg("scores"),
+             nb::arg("time_left"));
+    descent_class<PyCoordinateDescent>(m, "CoordinateDescent",
+                                       "One row after the other, in random order.")
+        .def(nb::init<PyKernelRows&, const DualProblem&, std::uint64_t>(), nb::arg("kernel_rows"),
+             nb::arg("problem"), nb::arg("seed"), nb::keep_alive<1, 2>());
+    descent_class<PyJoint>(m, "Joint", "Several classes in one problem.")
+        .def(nb::init<PyKernelRows&, const std::string&, const Longs&, int, const Doubles&,
+                      const std::optional<Table>&, const Doubles&, int>(),
+             nb::arg("kernel_rows"), nb::arg("loss"), nb::arg("y"), nb::arg("n_classes"),
+             nb::arg("C"), nb::arg("start").none(), nb::arg("bias"), nb::arg("size"),
+             nb::keep_alive<1, 2>())
+        .def("set_bias", &PyJoint::set_bias, nb::arg("bias"));
+}
+
 }  // namespace
 
 namespace margrave {
 
 void bind_solvers(nb::module_& m) {
-    nb::class_<PyKernelRows>(m, "KernelRows", "Kernel rows of one data set, cached within a memory budget.")
-        .def(nb::init<PyRows, const std::optional<PyKernel>&, nb::object, double, std::vector<std::int64_t>, const std::string&, std::int64_t, std::int64_t, int, bool, const std::string&>(),
-             nb::arg("rows"), nb::arg("kernel").none(), nb::arg("fetch").none(), nb::arg("offset"), nb::arg("starts"), nb::arg("dtype"), nb::arg("memory"),
-             nb::arg("buffer"), nb::arg("threads"), nb::arg("cache") = true, nb::arg("isa") = "")
-        .def("multiply", [](PyKernelRows& k, const Longs& rows, const Table& coef, const Longs& points, bool exact, double time_left) {
-            bool interrupted = false;
-            nb::object sums = k.multiply(rows, coef, points, exact, time_left, interrupted);
-            return nb::make_tuple(sums, interrupted); },
-            nb::arg("rows"), nb::arg("coef"), nb::arg("points"), nb::arg("exact"), nb::arg("time_left"),
-            "K[points, rows] @ coef, None if it was stopped; and whether Ctrl-C stopped it.")
-        .def("block_sums", &PyKernelRows::block_sums, nb::arg("rows"), nb::arg("coef"), nb::arg("block"),
-             "coef.T @ K[rows, block], from kept values where there are any.")
-        .def("diagonal", &PyKernelRows::diagonal, nb::arg("points"), "Kernel values of these rows with themselves.")
-        .def("multiply_carefully", &PyKernelRows::multiply_carefully, nb::arg("rows"), nb::arg("coef"), nb::arg("points"), nb::arg("time_left"),
-             "K[points, rows] @ coef by compensated sums, with bounds on the errors; None where that is not possible or time ran out.")
-        .def("rounding", &PyKernelRows::rounding, nb::arg("points"),
-             "For each row product, relative and the square root of k(x, x): the error of k(x, z) is at most product(x) product(z) + (relative(x) + relative(z)) |k(x, z)|, in units of rounding.")
-        .def_prop_ro("cached_bytes", [](const PyKernelRows& k) { return k.store.cached_bytes(); });
-    nb::class_<PyForeignRows>(m, "ForeignRows", "Kernel rows of points from elsewhere over the rows at hand, kept under the points' numbers.")
-        .def(nb::init<PyRows, const PyKernel&, const std::string&, std::int64_t, int>(), nb::arg("rows"), nb::arg("kernel"), nb::arg("dtype"),
-             nb::arg("memory"), nb::arg("threads"))
-        .def("add", &PyForeignRows::add, nb::arg("points"), nb::arg("which"), nb::arg("numbers"), nb::arg("change"),
-             "Sums over some of the points of their change times the kernel, for every own row.")
-        .def_prop_ro("kernel_values", &PyForeignRows::kernel_values);
-    nb::class_<Surroundings>(m, "Surroundings", "What the rest of a larger problem does to the rows of one part of it.")
-        .def(nb::init<>())
-        .def("__init__", [](Surroundings* s, const Doubles& shift, const Doubles& scores, double dual, double gap, double bound) {
-            check_length(std::int64_t(shift.size()), {scores.size() ? scores.size() : shift.size()});
-            new (s) Surroundings{copied(shift), copied(scores), dual, gap, bound}; },
-            nb::arg("shift"), nb::arg("scores"), nb::arg("dual"), nb::arg("gap"), nb::arg("bound"),
-            "Scores from outside and in all; the other rows' part of the dual and of the gap; the objective of the zero machine.");
-    descent_class<PyWorkingSet>(m, "WorkingSet", "The working-set solver for one problem.")
-        .def(nb::init<PyKernelRows&, std::vector<int>, const PyLoss&, bool, double, double, const Doubles&, const Doubles&, const std::optional<Doubles>&,
-                      const Surroundings&, int>(),
-             nb::arg("kernel_rows"), nb::arg("blocks"), nb::arg("loss"), nb::arg("pairs"), nb::arg("sum"), nb::arg("scale"), nb::arg("y"), nb::arg("C"), nb::arg("start").none(),
-             nb::arg("around"), nb::arg("size"), nb::keep_alive<1, 2>())
-        .def("discontent", &PyWorkingSet::discontent)
-        .def("around", &PyWorkingSet::around, nb::arg("active"), nb::arg("time_left"))
-        .def("adopt", &PyWorkingSet::adopt, nb::arg("active"), nb::arg("beta"), nb::arg("scores"), nb::arg("time_left"));
-    descent_class<PyCoordinateDescent>(m, "CoordinateDescent", "One row after the other, in random order.")
-        .def(nb::init<PyKernelRows&, std::vector<int>, const PyLoss&, const Doubles&, const Doubles&, const std::optional<Doubles>&, std::uint64_t>(),
-             nb::arg("kernel_rows"), nb::arg("blocks"), nb::arg("loss"), nb::arg("y"), nb::arg("C"), nb::arg("start").none(), nb::arg("seed"),
-             nb::keep_alive<1, 2>());
-    descent_class<PyJoint>(m, "Joint", "Several classes in one problem.")
-        .def(nb::init<PyKernelRows&, const std::string&, const Longs&, int, const Doubles&, const std::optional<Table>&, const Doubles&, int>(),
-             nb::arg("kernel_rows"), nb::arg("loss"), nb::arg("y"), nb::arg("n_classes"), nb::arg("C"), nb::arg("start").none(), nb::arg("bias"),
-             nb::arg("size"), nb::keep_alive<1, 2>())
-        .def("set_bias", &PyJoint::set_bias, nb::arg("bias"));
+    bind_kernel_rows(m);
+    bind_problems(m);
+    bind_descents(m);
 }
 
 }  // namespace margrave

@@ -24,9 +24,12 @@ nb::dict read(const Bytes& text, const TextRules& rules, int threads) {
         Threads pool(threads);
         Watch watch;
         watch.interrupted = ctrl_c;
-        if (!found.read(reinterpret_cast<const char*>(text.data()), std::int64_t(text.size()), rules, pool, watch)) throw Stopped{};
+        if (!found.read(reinterpret_cast<const char*>(text.data()), std::int64_t(text.size()),
+                        rules, pool, watch))
+            throw Stopped{};
     }
-    const std::size_t rows = std::size_t(found.rows), entries = std::size_t(found.entries);
+    const std::size_t rows = std::size_t(found.rows);
+    const std::size_t entries = std::size_t(found.entries);
     nb::dict d;
     d["values"] = owned(std::move(found.values), {entries});
     d["columns"] = owned(std::move(found.columns), {entries});
@@ -38,9 +41,12 @@ nb::dict read(const Bytes& text, const TextRules& rules, int threads) {
     return d;
 }
 
-nb::bytes lines(const PyRows& r, const Table& heads, std::int64_t first, std::int64_t last, bool zero_based, int threads) {
-    if (std::int64_t(heads.shape(0)) != r.rows.count) throw nb::value_error("one line of numbers per row is needed");
-    if (first < 0 || last < first || last > r.rows.count) throw nb::value_error("no such stretch of rows");
+nb::bytes lines(const PyRows& r, const Table& heads, std::int64_t first, std::int64_t last,
+                bool zero_based, int threads) {
+    if (std::int64_t(heads.shape(0)) != r.rows.count)
+        throw nb::value_error("one line of numbers per row is needed");
+    if (first < 0 || last < first || last > r.rows.count)
+        throw nb::value_error("no such stretch of rows");
     constexpr std::int64_t step = 256;
     std::vector<std::string> pieces(std::size_t((last - first + step - 1) / step));
     {
@@ -48,7 +54,8 @@ nb::bytes lines(const PyRows& r, const Table& heads, std::int64_t first, std::in
         Threads pool(threads);
         pool.run(std::int64_t(pieces.size()), nullptr, [&](std::int64_t t, int) {
             const std::int64_t from = first + t * step;
-            pieces[t] = libsvm_lines(r.rows, heads.data(), int(heads.shape(1)), from, std::min(last, from + step), zero_based ? 0 : 1);
+            pieces[t] = libsvm_lines(r.rows, heads.data(), int(heads.shape(1)), from,
+                                     std::min(last, from + step), zero_based ? 0 : 1);
         });
     }
     std::string text;
@@ -62,16 +69,24 @@ namespace margrave {
 
 void bind_text(nb::module_& m) {
     nb::exception<BadText>(m, "BadText", PyExc_ValueError);
-    m.def("read_libsvm", [](const Bytes& text, int heads, std::optional<bool> zero_based, std::int64_t most, const std::string& dtype, int threads) {
-        TextRules rules;
-        if (heads < 0) throw nb::value_error("a negative number of numbers in front");
-        rules.heads = heads;
-        if (zero_based) rules.base = *zero_based ? Base::zero : Base::one;
-        rules.most = std::clamp<std::int64_t>(most, 0, rules.most);
-        return is_double(dtype) ? read<double>(text, rules, threads) : read<float>(text, rules, threads);
-    }, nb::arg("text"), nb::arg("heads"), nb::arg("zero_based").none(), nb::arg("most"), nb::arg("dtype"), nb::arg("threads"),
-       "Rows of LIBSVM's text: `heads` numbers and index:value pairs a line. BadText names the line that is wrong.");
-    m.def("libsvm_lines", &lines, nb::arg("rows"), nb::arg("heads"), nb::arg("first"), nb::arg("last"), nb::arg("zero_based"), nb::arg("threads"),
+    m.def(
+        "read_libsvm",
+        [](const Bytes& text, int heads, std::optional<bool> zero_based, std::int64_t most,
+           const std::string& dtype, int threads) {
+            TextRules rules;
+            if (heads < 0) throw nb::value_error("a negative number of numbers in front");
+            rules.heads = heads;
+            if (zero_based) rules.base = *zero_based ? Base::zero : Base::one;
+            rules.most = std::clamp<std::int64_t>(most, 0, rules.most);
+            return is_double(dtype) ? read<double>(text, rules, threads)
+                                    : read<float>(text, rules, threads);
+        },
+        nb::arg("text"), nb::arg("heads"), nb::arg("zero_based").none(), nb::arg("most"),
+        nb::arg("dtype"), nb::arg("threads"),
+        "Rows of LIBSVM's text: `heads` numbers and index:value pairs a line. BadText names the "
+        "line that is wrong.");
+    m.def("libsvm_lines", &lines, nb::arg("rows"), nb::arg("heads"), nb::arg("first"),
+          nb::arg("last"), nb::arg("zero_based"), nb::arg("threads"),
           "LIBSVM's text of some rows.");
 }
 

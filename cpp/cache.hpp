@@ -1,5 +1,6 @@
-// Kernel rows kept within a memory budget. A row is kept piecewise, by blocks of columns: the two classes of a one-vs-one
-// problem are two blocks, so that problems which share a class share its pieces. The least recently used piece goes first.
+// A cache of kernel rows within a memory budget. A row is cached in pieces, one per block of
+// columns: the two classes of a one-vs-one problem are two blocks, so that problems which share a
+// class share its pieces. The least recently used piece is evicted first.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -17,8 +18,12 @@ template <class T>
 class RowCache {
   public:
     RowCache(const std::vector<std::int64_t>& widths, std::int64_t budget)
-        : budget_(budget), pools_(widths.size()), uses_(std::accumulate(widths.begin(), widths.end(), std::int64_t(0))) {
-        for (std::size_t b = 0; b < widths.size(); ++b) pools_[b].stride = std::max<std::int64_t>(64, (widths[b] + 63) / 64 * 64);  // a block may be empty
+        : budget_(budget),
+          pools_(widths.size()),
+          uses_(std::accumulate(widths.begin(), widths.end(), std::int64_t(0))) {
+        for (std::size_t b = 0; b < widths.size(); ++b)
+            // A block may be empty.
+            pools_[b].stride = std::max<std::int64_t>(64, (widths[b] + 63) / 64 * 64);
     }
     ~RowCache() {
         for (auto& pool : pools_) release(pool);
@@ -28,7 +33,8 @@ class RowCache {
 
     std::int64_t bytes() const { return bytes_; }
 
-    // The blocks that the next problem uses; the others may go when memory is short. Uses are counted anew.
+    // The blocks that the next problem uses; the others may be evicted. Restarts the counts of
+    // uses.
     void use(const std::vector<int>& blocks) {
         std::fill(uses_.begin(), uses_.end(), 0);
         for (auto& pool : pools_) pool.in_use = false;
@@ -130,16 +136,25 @@ class RowCache {
         pool.slabs.emplace_back(memory, size);
         for (std::int64_t r = rows - 1; r >= 0; --r) {
             pool.free.push_back(int(pool.slots.size()));
-            pool.slots.push_back({reinterpret_cast<T*>(static_cast<char*>(memory) + r * row_bytes), -1, 0, {}});
+            pool.slots.push_back(
+                {reinterpret_cast<T*>(static_cast<char*>(memory) + r * row_bytes), -1, 0, {}});
         }
         return true;
     }
     void release(Pool& pool) {
-        for (auto& [memory, size] : pool.slabs) return_pages(memory, size), bytes_ -= std::int64_t(size);
-        pool.slabs.clear(), pool.slots.clear(), pool.free.clear(), pool.order.clear(), pool.at.clear();
+        for (auto& [memory, size] : pool.slabs) {
+            return_pages(memory, size);
+            bytes_ -= std::int64_t(size);
+        }
+        pool.slabs.clear();
+        pool.slots.clear();
+        pool.free.clear();
+        pool.order.clear();
+        pool.at.clear();
     }
 
-    std::int64_t budget_, bytes_ = 0;
+    std::int64_t budget_;
+    std::int64_t bytes_ = 0;
     std::uint64_t round_ = 0;
     std::vector<Pool> pools_;
     std::vector<unsigned char> uses_;

@@ -1,5 +1,5 @@
-// The solution of a small positive definite system. Large ones are better left to a library, but its threads get in the way of
-// ours when called for a tenth of a millisecond at a time.
+// The solution of a small positive definite system. For large ones a library is faster; in calls of
+// a tenth of a millisecond its threads compete with ours.
 #pragma once
 #include <cmath>
 
@@ -7,10 +7,14 @@
 
 namespace margrave {
 
-// Solves A x = b in place of b, by A = LL' in place of A (n x n, by rows); false if A is not positive definite.
+// Solves A x = b in place of b, by A = LL' in place of A (n x n, by rows); false if A is not
+// positive definite.
 inline bool solve_positive(double* A, double* b, std::int64_t n, const Isa& isa) {
     Rows rows;  // of A
-    rows.count = n, rows.values = A, rows.row_stride = n, rows.column_stride = 1;
+    rows.count = n;
+    rows.values = A;
+    rows.row_stride = n;
+    rows.column_stride = 1;
     const RowOperations operations = isa.row_operations(rows);
     const auto product = [&](std::int64_t row, const double* x, std::int64_t length) {
         rows.features = length;

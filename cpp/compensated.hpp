@@ -10,11 +10,17 @@ constexpr double kUnit = 0x1p-53;  // largest relative error of one operation
 
 // An unevaluated sum high + low, low being what rounding has taken from high.
 struct CompensatedSum {
-    double high = 0, low = 0;
+    double high = 0;
+    double low = 0;
     void add(double x) {
-        const double sum = high + x, part = sum - high;
+        const double sum = high + x;
+        const double part = sum - high;
         low += (high - (sum - part)) + (x - part);
         high = sum;
+    }
+    void add(const CompensatedSum& other) {
+        add(other.high);
+        low += other.low;
     }
     void add_product(double a, double b) {
         const double product = a * b;

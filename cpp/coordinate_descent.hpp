@@ -2,9 +2,10 @@
 //
 //     min over beta   1/2 beta'K beta + sum_i h_i(beta_i)      lo_i <= beta_i <= hi_i
 //
-// A round is one pass over all rows in a new random order, an exact step for each. The rows are taken some hundred at a time:
-// inside such a batch every step sees the batch's kernel block, and the scores of all other rows follow when the batch is
-// done, so that the steps are those of one row after the other.
+// A round is one pass over all rows in a new random order, with an exact step for each. Rows are
+// taken in batches of some hundred: within a batch the scores are updated from its kernel block
+// after every step, and those of all other rows at its end. The steps are the same as with an
+// update of all scores after each.
 #pragma once
 #include <random>
 
@@ -15,87 +16,114 @@ namespace margrave {
 template <class T>
 class CoordinateDescent : public MovingPoint<T> {
     using Base = MovingPoint<T>;
-    using Base::hi_, Base::kernel_, Base::kernel_values_, Base::last_, Base::own_gap_, Base::rounds_, Base::rows_, Base::steps_;
+    using Base::hi_, Base::kernel_, Base::kernel_values_, Base::last_, Base::own_gap_,
+        Base::rounds_, Base::rows_, Base::steps_;
 
   public:
     using Base::y, Base::C, Base::beta, Base::scores, Base::target, Base::watch;
 
-    CoordinateDescent(KernelRows<T> kernel, std::vector<int> blocks, LossParams loss, std::vector<double> targets, std::vector<double> weights,
-                      std::vector<double> start, std::uint64_t seed)
-        : Base(std::in_place, std::move(kernel), std::move(blocks), loss, false, 0.0, 0.0, std::move(targets), std::move(weights), std::move(start), Surroundings{}),
-          random_(seed), order_(y.size()) {
+    CoordinateDescent(KernelRows<T> kernel, DualProblem problem, std::uint64_t seed)
+        : Base(std::move(kernel), std::move(problem)), random_(seed), order_(y.size()) {
         std::iota(order_.begin(), order_.end(), std::int64_t(0));
     }
 
     // `max_rounds` counts passes; `seconds` may end one half-way, and the next call goes on there.
     Status advance(std::int64_t max_rounds, double seconds, std::vector<Round>& records) {
         const std::int64_t from = rounds_;
-        return this->repeat(seconds, [&] { return rounds_ - from >= max_rounds; }, [&](const auto& loss) {
-            if (next_ == 0) {
-                const Status status = look(loss, records);
-                if (status != Status::running) return status;
-                std::shuffle(order_.begin(), order_.end(), random_);
-            }
-            return batch(loss);
-        });
+        return this->repeat(
+            seconds, [&] { return rounds_ - from >= max_rounds; },
+            [&](const auto& loss) {
+                if (next_ == 0) {
+                    const Status status = check_progress(loss, records);
+                    if (status != Status::running) return status;
+                    std::shuffle(order_.begin(), order_.end(), random_);
+                }
+                return batch(loss);
+            });
     }
 
   private:
     static constexpr std::int64_t kBatch = 384;
 
-    // Between two passes: the figures, and whether that was the last.
+    // Between two passes: the figures, and whether to go on.
     template <class L>
-    Status look(const L& loss, std::vector<Round>& records) {
+    Status check_progress(const L& loss, std::vector<Round>& records) {
         this->measure(loss);
         this->sum_up(loss);
         last_.round = rounds_;
         records.push_back(last_);
         if (own_gap_ <= target) return Status::converged;
         if (this->is_indefinite()) return Status::stalled;
-        // Near the optimum the gap falls like the square root of the dual's error: rounding hides the dual's fall first.
-        if (last_.gap < 0.99 * best_gap_ || last_.dual < best_dual_ - 1e-15 * std::fabs(last_.dual)) still_ = 0;
-        else if (++still_ >= 20) return Status::stalled;
-        best_gap_ = std::min(best_gap_, last_.gap), best_dual_ = std::min(best_dual_, last_.dual);
+        // Near the optimum the gap falls like the square root of the dual's error: rounding hides
+        // the dual's fall first.
+        if (last_.gap < 0.99 * best_gap_ || last_.dual < best_dual_ - 1e-15 * std::fabs(last_.dual))
+            still_ = 0;
+        else if (++still_ >= 20)
+            return Status::stalled;
+        best_gap_ = std::min(best_gap_, last_.gap);
+        best_dual_ = std::min(best_dual_, last_.dual);
         return Status::running;
     }
 
+    // An exact step for each row of the batch, in order, then the scores of all other rows.
     template <class L>
     Status batch(const L& loss) {
         kernel_.cache->begin_round();
-        const std::int64_t n = std::int64_t(y.size()), w = std::min(kBatch, n - next_);
+        const std::int64_t n = std::int64_t(y.size());
+        const std::int64_t w = std::min(kBatch, n - next_);
         const std::int64_t* members = order_.data() + next_;
-        std::vector<std::int64_t> all(w);
         std::vector<double> f(w);
-        for (std::int64_t s = 0; s < w; ++s) all[s] = rows_[members[s]], f[s] = scores[members[s]];
-        const std::int64_t leading = (w + 63) / 64 * 64;
-        block_.resize(w * leading);
-        std::vector<T*> out(w);
-        for (std::int64_t s = 0; s < w; ++s) out[s] = block_.data() + s * leading;
-        const Subset batch{all.data(), 0, w};
-        if (!kernel_.source->tile(batch, batch, out.data(), &watch)) return Status::stopped;
-        kernel_values_ += w * w;
+        for (std::int64_t s = 0; s < w; ++s) f[s] = scores[members[s]];
+        std::vector<T*> kernel;
+        if (!fill_block(members, w, kernel)) return Status::stopped;
 
         std::vector<std::int64_t> changed;
         std::vector<double> change, after;
-        for (std::int64_t s = 0; s < w; ++s, ++steps_) {
+        for (std::int64_t s = 0; s < w; ++s) {
             const std::int64_t i = members[s];
-            const double value = one_step(loss, y[i], C[i], beta[i], f[s], this->diagonal(i)), by = value - beta[i];
+            const double value = one_step(loss, y[i], C[i], beta[i], f[s], this->diagonal(i));
+            const double by = value - beta[i];
+            ++steps_;
             if (by == 0) continue;
-            changed.push_back(i), change.push_back(by), after.push_back(value);
-            for (std::int64_t t = s + 1; t < w; ++t) f[t] += by * double(out[s][t]);
+            changed.push_back(i);
+            change.push_back(by);
+            after.push_back(value);
+            for (std::int64_t t = s + 1; t < w; ++t) f[t] += by * double(kernel[s][t]);
         }
         if (!changed.empty() && !this->add_rows(changed, change)) return Status::stopped;
-        for (std::size_t c = 0; c < changed.size(); ++c) beta[changed[c]] = after[c], this->moved(loss, changed[c]);
+        for (std::size_t c = 0; c < changed.size(); ++c) {
+            beta[changed[c]] = after[c];
+            this->moved(loss, changed[c]);
+        }
         next_ += w;
-        if (next_ == n) next_ = 0, ++rounds_;
+        if (next_ == n) {
+            next_ = 0;
+            ++rounds_;
+        }
         return Status::running;
+    }
+
+    // The kernel rows of the members over the members.
+    bool fill_block(const std::int64_t* members, std::int64_t w, std::vector<T*>& rows) {
+        const std::int64_t leading = (w + 63) / 64 * 64;
+        block_.resize(w * leading);
+        std::vector<std::int64_t> numbers;
+        for (std::int64_t s = 0; s < w; ++s) {
+            numbers.push_back(rows_[members[s]]);
+            rows.push_back(block_.data() + s * leading);
+        }
+        const Subset all = Subset::of(numbers);
+        if (!kernel_.source->tile(all, all, rows.data(), &watch)) return false;
+        kernel_values_ += w * w;
+        return true;
     }
 
     std::mt19937_64 random_;
     std::vector<std::int64_t> order_;
     std::int64_t next_ = 0;  // place in the order where the pass stands
-    double best_gap_ = kInfinity, best_dual_ = kInfinity;
-    int still_ = 0;  // passes that brought nothing
+    double best_gap_ = kInfinity;
+    double best_dual_ = kInfinity;
+    int still_ = 0;  // passes without progress
     Aligned<T> block_;
 };
 

@@ -1,5 +1,5 @@
-// What is compiled once per instruction set and chosen at run time: kernel tiles, the sums over cached rows, the inner solver,
-// products with rows.
+// What is compiled once per instruction set and chosen at run time: kernel tiles, the sums over
+// cached rows, the inner solver, products with rows.
 #pragma once
 #include <cstdint>
 
@@ -9,18 +9,20 @@
 
 namespace margrave {
 
-// Points are packed in panels of 128 bytes per feature: 32 floats or 16 doubles side by side. Query rows are packed in
-// groups of 12. Both numbers are those of the largest register tile (AVX-512: 12 x 2 vectors) and fixed for every
-// instruction set, so that packed data look alike everywhere.
+// Points are packed in panels of 128 bytes per feature: 32 floats or 16 doubles side by side. Query
+// rows are packed in groups of 12. Both numbers are those of the largest register tile, which is
+// AVX-512's of 12 x 2 vectors, and the same for every instruction set, as packed data then are.
 constexpr int kGroup = 12;
 template <class T>
 constexpr int kLanes = 128 / sizeof(T);
 
-// Rows of X that meet a panel: either dense groups or compressed sparse rows.
+// Rows whose kernel values with the points of panels are wanted: dense groups, or compressed rows.
 template <class T>
 struct Queries {
-    std::int64_t count = 0, features = 0;
-    const T* dense = nullptr;  // group g, feature k, member r: dense[(g * features + k) * kGroup + r]
+    std::int64_t count = 0;
+    std::int64_t features = 0;
+    // Group g, feature k, member r: dense[(g * features + k) * kGroup + r]
+    const T* dense = nullptr;
     const T* values = nullptr;
     const std::int32_t* columns = nullptr;
     const std::int64_t* starts = nullptr;
@@ -29,10 +31,13 @@ struct Queries {
 
 template <class T>
 struct Panels {
-    std::int64_t count = 0, features = 0;
-    const T* values = nullptr;           // panel p, feature k, lane j: values[(p * features + k) * kLanes + j]
-    const T* own = nullptr;              // own[p * kLanes + j]
-    const std::int32_t* slot = nullptr;  // compact panel (count 1): feature k stands at slot[k], or nowhere (negative)
+    std::int64_t count = 0;
+    std::int64_t features = 0;
+    // Panel p, feature k, lane j: values[(p * features + k) * kLanes + j]
+    const T* values = nullptr;
+    const T* own = nullptr;  // own[p * kLanes + j]
+    // A compact panel (count 1) has feature k at slot[k], or not at all if that is negative.
+    const std::int32_t* slot = nullptr;
     const std::int64_t* columns = nullptr;  // compact panel: the feature at each place
 };
 
@@ -42,7 +47,11 @@ struct Inner {
     int size = 0;
     std::int64_t leading = 0;  // of kernel
     const T* kernel = nullptr;
-    const double *y = nullptr, *C = nullptr, *lo = nullptr, *hi = nullptr, *diagonal = nullptr;
+    const double* y = nullptr;
+    const double* C = nullptr;
+    const double* lo = nullptr;
+    const double* hi = nullptr;
+    const double* diagonal = nullptr;
     double* beta = nullptr;
     const double* scores = nullptr;
     double tolerance = 0;
@@ -53,23 +62,27 @@ struct Inner {
 
 template <class T>
 struct Operations {
-    // x'x in exactly the order of a tile's sums, so that a point's distance to itself or its double is exactly zero
+    // x'x in exactly the order of a tile's sums, so that a point's distance to itself or to a copy
+    // is exactly zero
     T (*square)(const T* values, std::int64_t count, bool sparse);
     // out[q][at + j] = k(query q, point j)
-    void (*tile)(const KernelParams&, const Queries<T>&, const Panels<T>&, T* const* out, std::int64_t at);
-    // sums[m][j] += sum over queries of coef[q * outputs + m] k(query q, point j); a panel's sums are outputs x kLanes.
-    // With point_coef also the other way round: query_sums[q] += sum over points of point_coef[j] k(query q, point j)
-    void (*apply)(const KernelParams&, const Queries<T>&, const Panels<T>&, const T* coef, int outputs, double* sums,
-                  const T* point_coef, double* query_sums);
+    void (*tile)(const KernelParams&, const Queries<T>&, const Panels<T>&, T* const* out,
+                 std::int64_t at);
+    // sums[m][j] += sum over queries of coef[q * outputs + m] k(query q, point j); a panel's sums
+    // are outputs x kLanes. With point_coef also the other way round: query_sums[q] += sum over
+    // points of point_coef[j] k(query q, point j)
+    void (*apply)(const KernelParams&, const Queries<T>&, const Panels<T>&, const T* coef,
+                  int outputs, double* sums, const T* point_coef, double* query_sums);
     // f[j] += sum over rows r of coef[r] rows[r][j], begin <= j < end
-    void (*combine)(const T* const* rows, const double* coef, int count, std::int64_t begin, std::int64_t end, double* f);
-    // Improves inner.beta; pairs keep its sum. Returns the number of steps.
-    std::int64_t (*solve)(const LossParams&, bool pairs, Inner<T>&);
+    void (*combine)(const T* const* rows, const double* coef, int count, std::int64_t begin,
+                    std::int64_t end, double* f);
+    // Improves inner.beta, with its sum kept if the intercept is free. Returns the number of steps.
+    std::int64_t (*solve)(const LossParams&, bool has_free_intercept, Inner<T>&);
 };
 
-// Products with one row x of a linear model; which functions these are depends on how the rows lie in memory.
+// Products with one row x of a linear model, chosen by the rows' layout in memory.
 struct RowOperations {
-    double (*dot)(const Rows&, std::int64_t row, const double* w);            // x'w
+    double (*dot)(const Rows&, std::int64_t row, const double* w);         // x'w
     void (*add)(const Rows&, std::int64_t row, double factor, double* w);  // w += factor x
     double (*square)(const Rows&, std::int64_t row);                       // x'x
 };
@@ -81,8 +94,10 @@ struct Isa {
     Operations<double> f64;
     template <class T>
     const Operations<T>& operations() const {
-        if constexpr (sizeof(T) == 4) return f32;
-        else return f64;
+        if constexpr (sizeof(T) == 4)
+            return f32;
+        else
+            return f64;
     }
 };
 

@@ -1,5 +1,5 @@
-// Several classes in one problem: row i has a score f_ic for each of k classes and a variable beta_ic = C_i ([c = y_i] - p_ic)
-// for each, where p_i is a point of the simplex:
+// Several classes in one problem: row i has a score f_ic for each of k classes and a variable
+// beta_ic = C_i ([c = y_i] - p_ic) for each, where p_i is a point of the simplex:
 //
 //     primal   1/2 sum_c |w_c|^2 + sum_i C_i loss(f_i + b, y_i)
 //     dual     1/2 sum_c beta_c'K beta_c + sum_i C_i h(p_i, y_i)
@@ -7,8 +7,9 @@
 // Crammer-Singer   loss = max_c ([c != y] + f_c) - f_y     h = p_y - 1
 // softmax          loss = log sum_c exp(f_c) - f_y         h = sum_c p_c log p_c
 //
-// The bias b is given and stays. A round takes the rows of largest gap, keeps half of the last ones, and takes exact steps for
-// one row after the other on their kernel block; then the scores of all rows follow.
+// The bias b is given and fixed. A round works on the rows of largest gap and half of those of the
+// last round: exact steps for one row after the other on their kernel block. Then it updates the
+// scores of all rows.
 #pragma once
 #include "moving_point.hpp"
 
@@ -35,9 +36,13 @@ struct CrammerSinger {
             for (int c = 0; c < k; ++c) p[c] = c == best;
             return;
         }
-        for (int c = 0; c < k; ++c) p[c] += (f[c] + offset(c, y)) / curvature, z[c] = p[c];
+        for (int c = 0; c < k; ++c) {
+            p[c] += (f[c] + offset(c, y)) / curvature;
+            z[c] = p[c];
+        }
         std::sort(z, z + k, std::greater<double>());
-        double sum = 0, level = 0;
+        double sum = 0;
+        double level = 0;
         for (int c = 0; c < k; ++c) {
             sum += z[c];
             if (z[c] - (sum - 1) / (c + 1) > 0) level = (sum - 1) / (c + 1);
@@ -63,7 +68,9 @@ struct Softmax {
         for (int c = 0; c < k; ++c) sum += p[c] > 0 ? p[c] * std::log(p[c]) : 0.0;
         return sum;
     }
-    // The Kullback-Leibler divergence from the softmax q of f: sum_c p_c log(p_c / q_c) + q_c - p_c, no term negative.
+    // The Kullback-Leibler divergence from the softmax q of f,
+    //     sum_c p_c log(p_c / q_c) + q_c - p_c,
+    // in which no term is negative.
     static double gap(const double* p, const double* f, int, int k) {
         const double all = log_sum(f, k);
         double sum = 0;
@@ -73,22 +80,26 @@ struct Softmax {
         }
         return sum;
     }
-    // Minimises curvature/2 |p - p0|^2 - sum_c p_c f_c + sum_c p_c log p_c over the simplex. Where the derivative is level,
-    // curvature p_c + log p_c = curvature p0_c + f_c - mu; each side rises in p_c, and sum_c p_c falls in mu.
+    // Minimises curvature/2 |p - p0|^2 - sum_c p_c f_c + sum_c p_c log p_c over the simplex. At the
+    // minimum, curvature p_c + log p_c = curvature p0_c + f_c - mu; the left side increases with
+    // p_c, so that sum_c p_c decreases with mu.
     static void step(double* p, const double* f, int, int k, double curvature, double* z) {
-        double low = kInfinity, high = -kInfinity;
+        double low = kInfinity;
+        double high = -kInfinity;
         for (int c = 0; c < k; ++c) {
             z[c] = curvature * p[c] + f[c];
             high = std::max(high, z[c]);
         }
-        low = high - curvature;          // the largest p_c would be at least one
-        high += std::log(double(k));     // all p_c would be at most 1/k
+        low = high - curvature;       // the largest p_c would be at least one
+        high += std::log(double(k));  // all p_c would be at most 1/k
         double mu = (low + high) / 2;
         for (int round = 0; round < 100; ++round) {
-            double sum = 0, slope = 0;
+            double sum = 0;
+            double slope = 0;
             for (int c = 0; c < k; ++c) {
                 p[c] = root(curvature, z[c] - mu);
-                sum += p[c], slope += p[c] / (1 + curvature * p[c]);
+                sum += p[c];
+                slope += p[c] / (1 + curvature * p[c]);
             }
             if (std::fabs(sum - 1) <= 1e-15 * k) break;
             (sum > 1 ? low : high) = mu;
@@ -97,7 +108,10 @@ struct Softmax {
             if (!(high - low > 1e-16 * (std::fabs(low) + std::fabs(high)))) break;
         }
         double sum = 0;
-        for (int c = 0; c < k; ++c) sum += p[c] = std::max(p[c], least);
+        for (int c = 0; c < k; ++c) {
+            p[c] = std::max(p[c], least);
+            sum += p[c];
+        }
         for (int c = 0; c < k; ++c) p[c] /= sum;
     }
 
@@ -108,12 +122,15 @@ struct Softmax {
         for (int c = 0; c < k; ++c) sum += std::exp(f[c] - most);
         return most + std::log(sum);
     }
-    // The x > 0 with a x + log x = t: Newton in log x, where a exp(u) + u - t is convex and rises at least as fast as u.
+    // The x > 0 with a x + log x = t: Newton in log x, where a exp(u) + u - t is convex and rises
+    // at least as fast as u.
     static double root(double a, double t) {
         double u = a > 0 && t > 1 ? std::log(t / a) : t;
-        if (a * std::exp(u) + u < t) u = std::min(t, u + 1);  // Newton from the right side of a convex function stays there
+        // Newton from the right side of the root of a convex function stays there.
+        if (a * std::exp(u) + u < t) u = std::min(t, u + 1);
         for (int step = 0; step < 60; ++step) {
-            const double e = a * std::exp(u), by = (e + u - t) / (e + 1);
+            const double e = a * std::exp(u);
+            const double by = (e + u - t) / (e + 1);
             u -= by;
             if (std::fabs(by) <= 1e-16 * std::max(1.0, std::fabs(u))) break;
         }
@@ -128,17 +145,30 @@ class JointPoint {
     double target = 1e-3;
     Watch watch;
 
-    JointPoint(KernelRows<T> kernel, bool softmax, std::vector<std::int64_t> labels, int classes, std::vector<double> weights,
-               std::vector<double> start, std::vector<double> bias, int size)
-        : kernel_(std::move(kernel)), softmax_(softmax), y_(labels.begin(), labels.end()), k_(classes), C_(std::move(weights)), bias_(std::move(bias)) {
+    JointPoint(KernelRows<T> kernel, bool softmax, std::vector<std::int64_t> labels, int classes,
+               std::vector<double> weights, std::vector<double> start, std::vector<double> bias,
+               int size)
+        : kernel_(std::move(kernel)),
+          softmax_(softmax),
+          y_(labels.begin(), labels.end()),
+          k_(classes),
+          C_(std::move(weights)),
+          bias_(std::move(bias)) {
         const std::int64_t n = std::int64_t(y_.size());
-        p_.resize(n * k_), scores.assign(n * k_, 0.0), gaps_.resize(n), inside_.assign(n, 0), beta.assign(n * k_, 0.0);
+        p_.resize(n * k_);
+        scores.assign(n * k_, 0.0);
+        gaps_.resize(n);
+        inside_.assign(n, 0);
+        beta.assign(n * k_, 0.0);
         capacity_ = int(std::min<std::int64_t>(n, size));
         with_loss([&](auto loss) {
             for (std::int64_t i = 0; i < n; ++i) {
-                double sum = 0, *p = p_.data() + i * k_;
+                double sum = 0;
+                double* p = p_.data() + i * k_;
                 for (int c = 0; c < k_; ++c) {
-                    p[c] = start.empty() ? loss.start(c, y_[i], k_) : std::max(0.0, double(c == y_[i]) - start[i * k_ + c] / C_[i]);
+                    p[c] = start.empty()
+                               ? loss.start(c, y_[i], k_)
+                               : std::max(0.0, double(c == y_[i]) - start[i * k_ + c] / C_[i]);
                     sum += p[c];
                 }
                 for (int c = 0; c < k_; ++c) p[c] /= sum;
@@ -152,17 +182,21 @@ class JointPoint {
     std::int64_t kernel_values() const { return kernel_values_; }
     void set_bias(std::vector<double> bias) {
         bias_ = std::move(bias);
-        best_gap_ = marked_gap_ = kInfinity, marked_round_ = rounds_;
+        best_gap_ = marked_gap_ = kInfinity;
+        marked_round_ = rounds_;
     }
 
     // Back to zero, for a start whose scores could not be computed in time.
     void forget() {
         for (std::size_t i = 0; i < y_.size(); ++i)
-            for (int c = 0; c < k_; ++c) p_[i * k_ + c] = c == y_[i], beta[i * k_ + c] = 0;
+            for (int c = 0; c < k_; ++c) {
+                p_[i * k_ + c] = c == y_[i];
+                beta[i * k_ + c] = 0;
+            }
     }
     // f = K beta from scratch.
     bool rebuild() { return multiply(*kernel_.source); }
-    // The same in double, and what it says of the point.
+    // The same in double precision, and the figures from it.
     bool certify(Round& record) {
         if (!multiply(*kernel_.exact)) return false;
         record = figures();
@@ -178,9 +212,12 @@ class JointPoint {
         Status status = Status::running;
         with_loss([&](auto loss) {
             for (std::int64_t r = 0; status == Status::running; ++r) {
-                if (watch.check()) status = Status::stopped;
-                else if (r >= max_rounds || std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() > seconds) break;
-                else status = round(loss, records);
+                if (watch.check())
+                    status = Status::stopped;
+                else if (r >= max_rounds || seconds_since(begin) > seconds)
+                    break;
+                else
+                    status = round(loss, records);
             }
         });
         return status;
@@ -189,12 +226,15 @@ class JointPoint {
   private:
     template <class F>
     void with_loss(F&& f) {
-        if (softmax_) f(Softmax{});
-        else f(CrammerSinger{});
+        if (softmax_)
+            f(Softmax{});
+        else
+            f(CrammerSinger{});
     }
 
     void set_beta(std::int64_t i) {
-        for (int c = 0; c < k_; ++c) beta[i * k_ + c] = C_[i] * (double(c == y_[i]) - p_[i * k_ + c]);
+        for (int c = 0; c < k_; ++c)
+            beta[i * k_ + c] = C_[i] * (double(c == y_[i]) - p_[i * k_ + c]);
     }
 
     // A row's scores with the bias.
@@ -203,41 +243,63 @@ class JointPoint {
         return out;
     }
 
+    struct Sums {
+        double gap = 0;
+        double dual = 0;
+        std::int64_t support = 0;
+    };
+
+    // The gap terms of some rows, with their sum and what the rows add to the dual.
+    template <class L>
+    Sums sum_rows(const L& loss, std::int64_t from, std::int64_t to) {
+        std::vector<double> f(k_);
+        Sums sums;
+        for (std::int64_t i = from; i < to; ++i) {
+            const double* p = p_.data() + i * k_;
+            const double* b = beta.data() + i * k_;
+            const double* s = scores.data() + i * k_;
+            gaps_[i] = C_[i] * loss.gap(p, with_bias(s, f.data()), y_[i], k_);
+            sums.gap += gaps_[i];
+            sums.dual += C_[i] * loss.h(p, y_[i], k_);
+            bool any = false;
+            for (int c = 0; c < k_; ++c) {
+                sums.dual += 0.5 * b[c] * s[c];
+                any |= b[c] != 0;
+            }
+            sums.support += any;
+        }
+        return sums;
+    }
+
     template <class L>
     void measure(const L& loss) {
         const std::int64_t n = std::int64_t(y_.size());
         constexpr std::int64_t per = 4096;
-        struct Part {
-            double gap = 0, dual = 0;
-            std::int64_t support = 0;
-        };
-        std::vector<Part> parts((n + per - 1) / per);
+        std::vector<Sums> parts((n + per - 1) / per);
         kernel_.threads->run(std::int64_t(parts.size()), nullptr, [&](std::int64_t t, int) {
-            std::vector<double> f(k_);
-            Part& part = parts[t];
-            for (std::int64_t i = t * per; i < std::min(n, (t + 1) * per); ++i) {
-                const double *p = p_.data() + i * k_, *b = beta.data() + i * k_, *s = scores.data() + i * k_;
-                part.gap += gaps_[i] = C_[i] * loss.gap(p, with_bias(s, f.data()), y_[i], k_);
-                part.dual += C_[i] * loss.h(p, y_[i], k_);
-                bool any = false;
-                for (int c = 0; c < k_; ++c) part.dual += 0.5 * b[c] * s[c], any |= b[c] != 0;
-                part.support += any;
-            }
+            parts[t] = sum_rows(loss, t * per, std::min(n, (t + 1) * per));
         });
-        double gap = 0, dual = 0;
-        last_.support = 0;
-        for (const Part& part : parts) gap += part.gap, dual += part.dual, last_.support += part.support;
+        Sums all;
+        for (const Sums& part : parts) {
+            all.gap += part.gap;
+            all.dual += part.dual;
+            all.support += part.support;
+        }
         // The bias is a given number here: its share of the primal is b . sum beta.
         for (int c = 0; c < k_; ++c) {
             double sum = 0;
             for (std::int64_t i = 0; i < n; ++i) sum += beta[i * k_ + c];
-            dual += bias_[c] * sum;
+            all.dual += bias_[c] * sum;
         }
-        last_.dual = dual, last_.primal = gap - dual;
-        last_.gap = gap / std::max({std::fabs(dual), std::fabs(last_.primal), 1e-300});
+        last_.support = all.support;
+        last_.dual = all.dual;
+        last_.primal = all.gap - all.dual;
+        last_.gap = all.gap / std::max({std::fabs(all.dual), std::fabs(last_.primal), 1e-300});
         last_.violation = *std::max_element(gaps_.begin(), gaps_.end());
         last_.when = std::chrono::steady_clock::now();
-        last_.round = rounds_, last_.steps = steps_, last_.kernel_values = kernel_values_;
+        last_.round = rounds_;
+        last_.steps = steps_;
+        last_.kernel_values = kernel_values_;
     }
 
     template <class L>
@@ -248,7 +310,8 @@ class JointPoint {
         best_gap_ = std::min(best_gap_, last_.gap);
         if (rounds_ >= marked_round_ + 100 + 8 * std::int64_t(y_.size()) / capacity_) {
             const bool still = rounds_ > 0 && best_gap_ > 0.99 * marked_gap_;
-            marked_round_ = rounds_, marked_gap_ = best_gap_;
+            marked_round_ = rounds_;
+            marked_gap_ = best_gap_;
             if (still) return Status::stalled;
         }
         choose();
@@ -263,89 +326,130 @@ class JointPoint {
         if (std::int64_t(members_.size()) == n) return;
         const std::int64_t keep = members_.empty() ? 0 : capacity_ / 2;
         for (std::size_t s = 0; s + keep < members_.size(); ++s) inside_[members_[s]] = 0;
-        members_.erase(members_.begin(), members_.end() - std::min<std::int64_t>(keep, std::int64_t(members_.size())));
+        const std::int64_t kept = std::min<std::int64_t>(keep, std::int64_t(members_.size()));
+        members_.erase(members_.begin(), members_.end() - kept);
         std::vector<std::pair<double, std::int64_t>> others;
         for (std::int64_t i = 0; i < n; ++i)
             if (!inside_[i] && gaps_[i] > 0) others.emplace_back(-gaps_[i], i);
         const std::size_t room = std::min<std::size_t>(others.size(), capacity_ - members_.size());
-        if (room < others.size()) std::nth_element(others.begin(), others.begin() + room, others.end());
+        if (room < others.size())
+            std::nth_element(others.begin(), others.begin() + room, others.end());
         std::sort(others.begin(), others.begin() + room);
-        for (std::size_t t = 0; t < room; ++t) members_.push_back(others[t].second), inside_[others[t].second] = 1;
+        for (std::size_t t = 0; t < room; ++t) {
+            members_.push_back(others[t].second);
+            inside_[others[t].second] = 1;
+        }
     }
 
+    // Improves the variables of the chosen rows and updates all scores; false if the watch stopped
+    // it.
     template <class L>
     bool solve(const L& loss) {
-        const int w = int(members_.size());
-        const std::int64_t leading = (w + 63) / 64 * 64;
-        block_.resize(std::int64_t(w) * leading);
-        std::vector<T*> out(w);
-        for (int s = 0; s < w; ++s) out[s] = block_.data() + s * leading;
-        const Subset set{members_.data(), 0, w};
-        if (!kernel_.source->tile(set, set, out.data(), &watch)) return false;
-        kernel_values_ += std::int64_t(w) * w;
+        std::vector<T*> kernel;
+        if (!fill_block(kernel)) return false;
+        const std::size_t w = members_.size();
         // Scores class by class, so that a step is k sums of vectors.
         std::vector<std::vector<double>> f(k_, std::vector<double>(w));
-        std::vector<double> before(std::size_t(w) * k_), row(k_), old(k_), z(k_);
+        std::vector<double> before(w * k_);
         double worst = 0;
-        for (int s = 0; s < w; ++s) {
-            for (int c = 0; c < k_; ++c) f[c][s] = scores[members_[s] * k_ + c] + bias_[c], before[s * k_ + c] = p_[members_[s] * k_ + c];
+        for (std::size_t s = 0; s < w; ++s) {
+            for (int c = 0; c < k_; ++c) {
+                f[c][s] = scores[members_[s] * k_ + c] + bias_[c];
+                before[s * k_ + c] = p_[members_[s] * k_ + c];
+            }
             worst = std::max(worst, gaps_[members_[s]]);
         }
         for (int pass = 0; pass < kPasses; ++pass) {
-            double left = 0;
-            for (int s = 0; s < w; ++s) {
-                const std::int64_t i = members_[s];
-                for (int c = 0; c < k_; ++c) row[c] = f[c][s];
-                double* p = p_.data() + i * k_;
-                const double gap = C_[i] * loss.gap(p, row.data(), y_[i], k_);
-                left = std::max(left, gap);
-                if (gap <= 1e-3 * worst) continue;
-                std::copy(p, p + k_, old.begin());
-                loss.step(p, row.data(), y_[i], k_, C_[i] * double(out[s][s]), z.data());
-                ++steps_;
-                for (int c = 0; c < k_; ++c) {
-                    const double by = C_[i] * (old[c] - p[c]);
-                    if (by == 0) continue;
-                    double* to = f[c].data();
-                    const T* from = out[s];
-                    for (int t = 0; t < w; ++t) to[t] += by * double(from[t]);
-                }
-            }
+            const double left = sweep(loss, kernel, 1e-3 * worst, f);
             if (left <= 0.05 * worst || (pass % 4 == 3 && watch.check())) break;
         }
+        if (update_scores(before)) return true;
+        for (std::size_t s = 0; s < w; ++s)  // undo
+            std::copy_n(before.data() + s * k_, k_, p_.data() + members_[s] * k_);
+        return false;
+    }
+
+    // The kernel rows of the members over the members.
+    bool fill_block(std::vector<T*>& rows) {
+        const std::int64_t w = std::int64_t(members_.size());
+        const std::int64_t leading = (w + 63) / 64 * 64;
+        block_.resize(w * leading);
+        for (std::int64_t s = 0; s < w; ++s) rows.push_back(block_.data() + s * leading);
+        const Subset all = Subset::of(members_);
+        if (!kernel_.source->tile(all, all, rows.data(), &watch)) return false;
+        kernel_values_ += w * w;
+        return true;
+    }
+
+    // An exact step for each member whose gap term is larger than `negligible`, in order. Returns
+    // the largest gap term that it met.
+    template <class L>
+    double sweep(const L& loss, const std::vector<T*>& kernel, double negligible,
+                 std::vector<std::vector<double>>& f) {
+        std::vector<double> row(k_);
+        std::vector<double> old(k_);
+        std::vector<double> z(k_);
+        double largest = 0;
+        for (std::size_t s = 0; s < members_.size(); ++s) {
+            const std::int64_t i = members_[s];
+            for (int c = 0; c < k_; ++c) row[c] = f[c][s];
+            double* p = p_.data() + i * k_;
+            const double gap = C_[i] * loss.gap(p, row.data(), y_[i], k_);
+            largest = std::max(largest, gap);
+            if (gap <= negligible) continue;
+            std::copy(p, p + k_, old.begin());
+            loss.step(p, row.data(), y_[i], k_, C_[i] * double(kernel[s][s]), z.data());
+            ++steps_;
+            for (int c = 0; c < k_; ++c) {
+                const double by = C_[i] * (old[c] - p[c]);
+                if (by == 0) continue;
+                double* to = f[c].data();
+                const T* from = kernel[s];
+                for (std::size_t t = 0; t < members_.size(); ++t) to[t] += by * double(from[t]);
+            }
+        }
+        return largest;
+    }
+
+    // Brings beta and the scores of all rows up to date; `before` are the members' old p.
+    bool update_scores(const std::vector<double>& before) {
         std::vector<std::int64_t> changed;
         std::vector<double> change;
-        for (int s = 0; s < w; ++s) {
+        for (std::size_t s = 0; s < members_.size(); ++s) {
             const std::int64_t i = members_[s];
-            const double *now = p_.data() + i * k_, *then = before.data() + s * k_;
+            const double* now = p_.data() + i * k_;
+            const double* then = before.data() + s * k_;
             if (std::equal(now, now + k_, then)) continue;
             changed.push_back(i);
             for (int c = 0; c < k_; ++c) change.push_back(C_[i] * (then[c] - now[c]));
         }
-        const std::int64_t n = std::int64_t(y_.size());
+        const Subset from = Subset::of(changed);
+        const Subset all{nullptr, 0, std::int64_t(y_.size())};
         std::vector<double> delta(scores.size());
-        if (!kernel_.source->apply({changed.data(), 0, std::int64_t(changed.size())}, change.data(), k_, {nullptr, 0, n}, delta.data(), &watch)) {
-            for (int s = 0; s < w; ++s) std::copy_n(before.data() + s * k_, k_, p_.data() + members_[s] * k_);  // as if nothing had been
+        if (!kernel_.source->apply(from, change.data(), k_, all, delta.data(), &watch))
             return false;
-        }
-        kernel_values_ += kernel_.source->price(std::int64_t(changed.size()), n);
+        kernel_values_ += kernel_.source->values_computed(from.count, all.count);
         for (std::size_t j = 0; j < scores.size(); ++j) scores[j] += delta[j];
         for (std::int64_t i : changed) set_beta(i);
         return true;
     }
 
+    // scores = K beta
     template <class S>
     bool multiply(S& source) {
         std::vector<std::int64_t> support;
-        std::vector<double> coef, sums(scores.size());
+        std::vector<double> coef;
+        std::vector<double> sums(scores.size());
         for (std::int64_t i = 0; i < std::int64_t(y_.size()); ++i) {
             const double* b = beta.data() + i * k_;
             if (std::all_of(b, b + k_, [](double v) { return v == 0; })) continue;
-            support.push_back(i), coef.insert(coef.end(), b, b + k_);
+            support.push_back(i);
+            coef.insert(coef.end(), b, b + k_);
         }
-        if (!source.apply({support.data(), 0, std::int64_t(support.size())}, coef.data(), k_, {nullptr, 0, std::int64_t(y_.size())}, sums.data(), &watch))
-            return false;
-        kernel_values_ += source.price(std::int64_t(support.size()), std::int64_t(y_.size()));
+        const Subset from = Subset::of(support);
+        const Subset all{nullptr, 0, std::int64_t(y_.size())};
+        if (!source.apply(from, coef.data(), k_, all, sums.data(), &watch)) return false;
+        kernel_values_ += source.values_computed(from.count, all.count);
         scores = std::move(sums);
         return true;
     }
@@ -360,8 +464,12 @@ class JointPoint {
     std::vector<std::int64_t> members_;  // of the working set, the newest last
     Aligned<T> block_;
     Round last_;
-    std::int64_t rounds_ = 0, steps_ = 0, kernel_values_ = 0, marked_round_ = 0;
-    double best_gap_ = kInfinity, marked_gap_ = kInfinity;
+    std::int64_t rounds_ = 0;
+    std::int64_t steps_ = 0;
+    std::int64_t kernel_values_ = 0;
+    std::int64_t marked_round_ = 0;
+    double best_gap_ = kInfinity;
+    double marked_gap_ = kInfinity;
 };
 
 }  // namespace margrave

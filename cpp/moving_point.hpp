@@ -1,4 +1,5 @@
-// A dual point whose variables move: its scores f = K beta follow, by kernel rows from the cache or by tiles.
+// A dual point whose variables move: its scores f = K beta follow, by kernel rows from the cache or
+// by tiles.
 #pragma once
 #include <utility>
 
@@ -8,6 +9,29 @@ namespace margrave {
 
 enum class Status { running, converged, stalled, stopped };
 
+// Rows that are almost linearly dependent make steps tiny, and a solve would take for ever. Looks
+// every `window` rounds whether the dual value or the gap has improved.
+class Creeping {
+  public:
+    explicit Creeping(std::int64_t window) : window_(window) {}
+
+    bool check(std::int64_t rounds, const Round& last, double best_dual, double best_gap) {
+        if (rounds < round_ + window_) return false;
+        const bool slow =
+            dual_ - best_dual <= 1e-9 * (last.primal + last.dual) && best_gap > 0.99 * gap_;
+        round_ = rounds;
+        dual_ = best_dual;
+        gap_ = best_gap;
+        return slow;
+    }
+
+  private:
+    std::int64_t window_;
+    std::int64_t round_ = 0;
+    double dual_ = kInfinity;
+    double gap_ = kInfinity;
+};
+
 template <class T>
 class MovingPoint : public DualPoint<T> {
     using Base = DualPoint<T>;
@@ -15,8 +39,8 @@ class MovingPoint : public DualPoint<T> {
   public:
     using Base::y, Base::scores, Base::watch;
 
-    template <class... A>
-    explicit MovingPoint(std::in_place_t, A&&... arguments) : Base(std::forward<A>(arguments)...) {
+    MovingPoint(KernelRows<T> kernel, DualProblem problem)
+        : Base(std::move(kernel), std::move(problem)) {
         kernel_.cache->use(blocks_);
         diagonal_.assign(y.size(), NAN);
     }
@@ -26,22 +50,26 @@ class MovingPoint : public DualPoint<T> {
   protected:
     using Base::blocks_, Base::kernel_, Base::kernel_values_, Base::offsets_, Base::rows_;
 
-    // Rounds until one says that it was the last, the watch stops them, or they are `enough` or take too long.
+    // Runs rounds until one ends the solve, the watch stops them, there are `enough` or they have
+    // taken `seconds`.
     template <class E, class F>
     Status repeat(double seconds, E&& enough, F&& round) {
         const auto begin = std::chrono::steady_clock::now();
         Status status = Status::running;
         this->with_loss([&](const auto& loss) {
             while (status == Status::running) {
-                if (watch.check()) status = Status::stopped;
-                else if (enough() || std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() > seconds) break;
-                else status = round(loss);
+                if (watch.check())
+                    status = Status::stopped;
+                else if (enough() || seconds_since(begin) > seconds)
+                    break;
+                else
+                    status = round(loss);
             }
         });
         return status;
     }
 
-    // The kernel's value of a row with itself, asked for once.
+    // The kernel value of a row with itself, computed once.
     double diagonal(std::int64_t i) {
         if (std::isnan(diagonal_[i])) diagonal_[i] = kernel_.source->diagonal(rows_[i]);
         return diagonal_[i];
@@ -64,7 +92,8 @@ class MovingPoint : public DualPoint<T> {
         std::vector<std::int64_t> rows;
         for (std::int64_t i : changed) rows.push_back(rows_[i]);
         for (std::size_t b = 0; b < blocks_.size(); ++b) {
-            const std::int64_t computed = kernel_.add(rows, change.data(), 1, blocks_[b], b == 0, delta.data() + offsets_[b], &watch);
+            const std::int64_t computed = kernel_.add(rows, change.data(), 1, blocks_[b], b == 0,
+                                                      delta.data() + offsets_[b], &watch);
             if (computed < 0) return false;
             kernel_values_ += computed;
         }
@@ -75,7 +104,7 @@ class MovingPoint : public DualPoint<T> {
     std::int64_t rounds_ = 0;
 
   private:
-    std::vector<double> diagonal_;  // of the kernel, as far as it was needed
+    std::vector<double> diagonal_;  // of the kernel, as far as needed; else NaN
 };
 
 }  // namespace margrave

@@ -12,8 +12,8 @@
 
 namespace margrave {
 
-// Memory for large tables, its values undefined; null if there is none. Linux gives huge pages when asked: first use of ordinary
-// ones costs as much as the tiles. Elsewhere an allocation of this size goes to the system anyway.
+// Uninitialised memory for large tables; null if there is none. On Linux it asks for huge pages:
+// the first use of ordinary ones costs as much time as the tiles.
 inline void* take_pages(std::size_t size) {
 #ifdef __linux__
     void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

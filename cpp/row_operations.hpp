@@ -1,4 +1,4 @@
-// Products of one row with a dense vector in double precision, for every way in which rows lie in memory.
+// Products of one row with a dense vector in double precision, for every layout of rows in memory.
 #pragma once
 #include "isa.hpp"
 
@@ -14,15 +14,22 @@ MARGRAVE_INLINE Vec<double> load_wide(const float* p) {
 template <class U>
 struct DenseRow {
     static constexpr int W = Simd<double>::width;
-    static double dot(const Rows& rows, std::int64_t row, const double* w) { return product(at(rows, row), w, rows.features); }
-    static double square(const Rows& rows, std::int64_t row) { return product(at(rows, row), at(rows, row), rows.features); }
-    static const U* at(const Rows& rows, std::int64_t row) { return static_cast<const U*>(rows.values) + row * rows.row_stride; }
+    static double dot(const Rows& rows, std::int64_t row, const double* w) {
+        return product(at(rows, row), w, rows.features);
+    }
+    static double square(const Rows& rows, std::int64_t row) {
+        return product(at(rows, row), at(rows, row), rows.features);
+    }
+    static const U* at(const Rows& rows, std::int64_t row) {
+        return static_cast<const U*>(rows.values) + row * rows.row_stride;
+    }
     template <class V>
     MARGRAVE_INLINE static double product(const U* x, const V* w, std::int64_t d) {
         Vec<double> sum[4] = {};
         std::int64_t k = 0;
         for (; k + 4 * W <= d; k += 4 * W)
-            for (int v = 0; v < 4; ++v) sum[v] += load_wide(x + k + v * W) * load_wide(w + k + v * W);
+            for (int v = 0; v < 4; ++v)
+                sum[v] += load_wide(x + k + v * W) * load_wide(w + k + v * W);
         for (; k + W <= d; k += W) sum[0] += load_wide(x + k) * load_wide(w + k);
         double last[2] = {0, 0};
         for (; k < d; ++k) last[k % 2] += double(x[k]) * double(w[k]);
@@ -40,7 +47,7 @@ struct DenseRow {
     }
 };
 
-// The same for rows of which entry after entry is visited.
+// The same for rows of any layout.
 inline double square_of_entries(const Rows& rows, std::int64_t row) {
     double total = 0;
     rows.each(row, [&](std::int64_t, double x) { total += x * x; });
@@ -52,12 +59,14 @@ struct StridedRow {
     static double dot(const Rows& rows, std::int64_t row, const double* w) {
         const U* x = static_cast<const U*>(rows.values) + row * rows.row_stride;
         double sum = 0;
-        for (std::int64_t k = 0; k < rows.features; ++k) sum += double(x[k * rows.column_stride]) * w[k];
+        for (std::int64_t k = 0; k < rows.features; ++k)
+            sum += double(x[k * rows.column_stride]) * w[k];
         return sum;
     }
     static void add(const Rows& rows, std::int64_t row, double factor, double* w) {
         const U* x = static_cast<const U*>(rows.values) + row * rows.row_stride;
-        for (std::int64_t k = 0; k < rows.features; ++k) w[k] += factor * double(x[k * rows.column_stride]);
+        for (std::int64_t k = 0; k < rows.features; ++k)
+            w[k] += factor * double(x[k * rows.column_stride]);
     }
 };
 
@@ -77,7 +86,8 @@ struct CompressedRow {
     static void add(const Rows& rows, std::int64_t row, double factor, double* w) {
         const U* x = static_cast<const U*>(rows.values);
         const I* at = static_cast<const I*>(rows.indices);
-        for (std::int64_t t = rows.starts[row]; t < rows.starts[row + 1]; ++t) w[at[t]] += factor * double(x[t]);
+        for (std::int64_t t = rows.starts[row]; t < rows.starts[row + 1]; ++t)
+            w[at[t]] += factor * double(x[t]);
     }
 };
 
@@ -101,18 +111,24 @@ struct RowOfOnes {
 
 template <class Row>
 constexpr RowOperations operations_of() {
-    if constexpr (requires { Row::square; }) return {Row::dot, Row::add, Row::square};
-    else return {Row::dot, Row::add, square_of_entries};
+    if constexpr (requires { Row::square; })
+        return {Row::dot, Row::add, Row::square};
+    else
+        return {Row::dot, Row::add, square_of_entries};
 }
 
 template <class U>
 RowOperations operations_for(const Rows& rows) {
-    if (rows.sparse) return rows.wide_indices ? operations_of<CompressedRow<U, std::int64_t>>() : operations_of<CompressedRow<U, std::int32_t>>();
+    if (rows.sparse)
+        return rows.wide_indices ? operations_of<CompressedRow<U, std::int64_t>>()
+                                 : operations_of<CompressedRow<U, std::int32_t>>();
     return rows.column_stride == 1 ? operations_of<DenseRow<U>>() : operations_of<StridedRow<U>>();
 }
 
 inline RowOperations row_operations(const Rows& rows) {
-    if (rows.ones) return rows.wide_indices ? operations_of<RowOfOnes<std::int64_t>>() : operations_of<RowOfOnes<std::int32_t>>();
+    if (rows.ones)
+        return rows.wide_indices ? operations_of<RowOfOnes<std::int64_t>>()
+                                 : operations_of<RowOfOnes<std::int32_t>>();
     return rows.is_double ? operations_for<double>(rows) : operations_for<float>(rows);
 }
 

@@ -18,27 +18,33 @@ struct CacheLineAllocator {
     CacheLineAllocator() = default;
     template <class U>
     CacheLineAllocator(const CacheLineAllocator<U>&) {}
-    T* allocate(std::size_t n) { return static_cast<T*>(::operator new(n * sizeof(T), std::align_val_t(64))); }
+    T* allocate(std::size_t n) {
+        return static_cast<T*>(::operator new(n * sizeof(T), std::align_val_t(64)));
+    }
     void deallocate(T* p, std::size_t) { ::operator delete(p, std::align_val_t(64)); }
     bool operator==(const CacheLineAllocator&) const { return true; }
 };
 template <class T>
 using Aligned = std::vector<T, CacheLineAllocator<T>>;
 
-// What packing has to know of a kernel.
+// How rows are packed for a kernel.
 template <class T>
 struct PackingRule {
     Pairing pairing = Pairing::product;
-    bool sparse_queries = false;     // queries are packed as compressed rows, whatever the data are
-    const double* centre = nullptr;  // subtracted from dense rows where the kernel allows: less cancellation
+    bool sparse_queries = false;  // queries are packed as compressed rows, whatever the data are
+    const double* centre =
+        nullptr;  // subtracted from dense rows where the kernel allows: less cancellation
     T (*square)(const T* values, std::int64_t count, bool sparse) = nullptr;
 
     bool counts(T x) const { return !sparse_queries || x != 0; }
     T query_term(const std::vector<T>& row) const {
-        return pairing == Pairing::distance ? T(0) : square(row.data(), std::int64_t(row.size()), sparse_queries);
+        return pairing == Pairing::distance
+                   ? T(0)
+                   : square(row.data(), std::int64_t(row.size()), sparse_queries);
     }
-    // A sparse query leaves out the features that only the point has: a distance needs sum |z_k| for them, in the order of a
-    // tile's sums, so that equal points are at a distance of exactly zero.
+    // A sparse query leaves out the features that only the point has: a distance needs sum |z_k|
+    // for them, in the order of a tile's sums, so that equal points are at a distance of exactly
+    // zero.
     T point_term(const std::vector<T>& row) const {
         if (pairing != Pairing::distance || !sparse_queries) return query_term(row);
         T sum[2] = {0, 0};
@@ -47,13 +53,15 @@ struct PackingRule {
     }
 };
 
-// Panels of points. With `compact`, one panel whose features are renumbered as they turn up: for wide sparse rows.
+// Panels of points. With `compact`, for wide sparse rows, one panel that numbers its features in
+// order of appearance.
 template <class T>
 class PanelBuffer {
   public:
     static constexpr std::int64_t L = kLanes<T>;
 
-    Panels<T> pack(const Rows& rows, const Subset& points, const PackingRule<T>& rule, bool compact) {
+    Panels<T> pack(const Rows& rows, const Subset& points, const PackingRule<T>& rule,
+                   bool compact) {
         const std::int64_t panels = (points.count + L - 1) / L;
         own_.assign(panels * L, T(0));
         if (compact) return pack_compact(rows, points, rule);
@@ -76,7 +84,8 @@ class PanelBuffer {
 
     // Some of the packed panels.
     Panels<T> view(std::int64_t first, std::int64_t count) const {
-        return {count, features_, values_.data() + first * features_ * L, own_.data() + first * L, nullptr, nullptr};
+        return {count,   features_, values_.data() + first * features_ * L, own_.data() + first * L,
+                nullptr, nullptr};
     }
 
   private:
@@ -98,7 +107,12 @@ class PanelBuffer {
             });
             own_[i] = rule.point_term(row_);
         }
-        return {1, std::int64_t(touched_.size()), values_.data(), own_.data(), slot_.data(), touched_.data()};
+        return {1,
+                std::int64_t(touched_.size()),
+                values_.data(),
+                own_.data(),
+                slot_.data(),
+                touched_.data()};
     }
 
     std::int64_t features_ = 0;
@@ -114,24 +128,47 @@ class QueryBuffer {
   public:
     Queries<T> pack(const Rows& rows, const Subset& queries, const PackingRule<T>& rule) {
         const std::int64_t groups = (queries.count + kGroup - 1) / kGroup;
-        const double* centre = rule.centre;
         own_.assign(groups * kGroup, T(0));
-        Queries<T> packed{queries.count, rows.features, nullptr, nullptr, nullptr, nullptr, own_.data()};
+        Queries<T> packed;
+        packed.count = queries.count;
+        packed.features = rows.features;
+        packed.own = own_.data();
         if (rule.sparse_queries) {
-            values_.clear(), columns_.clear(), starts_.assign(1, 0);
-            for (std::int64_t i = 0; i < queries.count; ++i) {
-                row_.clear();
-                rows.each(queries[i], [&](std::int64_t k, double v) {
-                    const T x = T(centre ? v - centre[k] : v);
-                    if (x != 0) row_.push_back(x), columns_.push_back(std::int32_t(k));
-                });
-                values_.insert(values_.end(), row_.begin(), row_.end());
-                starts_.push_back(std::int64_t(values_.size()));
-                own_[i] = rule.query_term(row_);
-            }
-            packed.values = values_.data(), packed.columns = columns_.data(), packed.starts = starts_.data();
-            return packed;
+            pack_sparse(rows, queries, rule);
+            packed.values = values_.data();
+            packed.columns = columns_.data();
+            packed.starts = starts_.data();
+        } else {
+            pack_dense(rows, queries, rule);
+            packed.dense = values_.data();
         }
+        return packed;
+    }
+
+  private:
+    void pack_sparse(const Rows& rows, const Subset& queries, const PackingRule<T>& rule) {
+        const double* centre = rule.centre;
+        values_.clear();
+        columns_.clear();
+        starts_.assign(1, 0);
+        for (std::int64_t i = 0; i < queries.count; ++i) {
+            row_.clear();
+            rows.each(queries[i], [&](std::int64_t k, double v) {
+                const T x = T(centre ? v - centre[k] : v);
+                if (x != 0) {
+                    row_.push_back(x);
+                    columns_.push_back(std::int32_t(k));
+                }
+            });
+            values_.insert(values_.end(), row_.begin(), row_.end());
+            starts_.push_back(std::int64_t(values_.size()));
+            own_[i] = rule.query_term(row_);
+        }
+    }
+
+    void pack_dense(const Rows& rows, const Subset& queries, const PackingRule<T>& rule) {
+        const std::int64_t groups = (queries.count + kGroup - 1) / kGroup;
+        const double* centre = rule.centre;
         values_.resize(groups * rows.features * kGroup);
         for (std::int64_t i = groups * kGroup - 1; i >= 0; --i) {
             T* to = values_.data() + (i / kGroup) * rows.features * kGroup + i % kGroup;
@@ -147,27 +184,28 @@ class QueryBuffer {
             });
             own_[i] = rule.query_term(row_);
         }
-        packed.dense = values_.data();
-        return packed;
     }
 
-  private:
     Aligned<T> values_, own_;
     std::vector<T> row_;
     std::vector<std::int32_t> columns_;
     std::vector<std::int64_t> starts_;
 };
 
-// What up to a thousand rows, evenly spaced, tell of the data.
+// Statistics of up to a thousand rows, evenly spaced.
 struct Sketch {
     std::vector<double> mean, filled;  // by feature: mean, and share of entries that are not zero
     double density = 0;                // share of all entries that are not zero
 
     explicit Sketch(const Rows& rows) : mean(rows.features, 0.0), filled(rows.features, 0.0) {
         const std::int64_t step = rows.count / 1000 + 1;
-        const double share = 1.0 / double(std::max<std::int64_t>(1, (rows.count + step - 1) / step));
+        const double share =
+            1.0 / double(std::max<std::int64_t>(1, (rows.count + step - 1) / step));
         for (std::int64_t i = 0; i < rows.count; i += step)
-            rows.each(i, [&](std::int64_t k, double v) { mean[k] += v * share, filled[k] += v != 0 ? share : 0; });
+            rows.each(i, [&](std::int64_t k, double v) {
+                mean[k] += v * share;
+                filled[k] += v != 0 ? share : 0;
+            });
         for (double f : filled) density += f / double(rows.features);
     }
 };

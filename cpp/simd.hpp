@@ -1,7 +1,9 @@
-// Vectors of one register's width, by the compiler's vector extension: the same source serves SSE, AVX2, AVX-512 and NEON.
+// Vectors of one register's width, by the compiler's vector extension: the same source serves SSE,
+// AVX2, AVX-512 and NEON.
 //
-// Everything that is compiled once per instruction set lives in the inline namespace MARGRAVE_ISA, so that the linker can
-// never replace the plain version of an inline function by one that this processor lacks the instructions for.
+// Everything that is compiled once per instruction set lives in the inline namespace MARGRAVE_ISA,
+// so that the linker can never replace the plain version of an inline function by one with
+// instructions that this processor lacks.
 #pragma once
 #include <cstdint>
 
@@ -67,20 +69,25 @@ MARGRAVE_INLINE Vec<T> splat(T x) {
 
 MARGRAVE_INLINE float absolute(float x) { return __builtin_fabsf(x); }
 MARGRAVE_INLINE double absolute(double x) { return __builtin_fabs(x); }
-MARGRAVE_INLINE Vec<float> absolute(Vec<float> x) { return (Vec<float>)((IVec<float>)x & 0x7fffffff); }
+MARGRAVE_INLINE Vec<float> absolute(Vec<float> x) {
+    return (Vec<float>)((IVec<float>)x & 0x7fffffff);
+}
 MARGRAVE_INLINE Vec<double> absolute(Vec<double> x) {
     return (Vec<double>)((IVec<double>)x & std::int64_t{0x7fffffffffffffff});
 }
 
-// 2^x for x <= 0: x = n + r with n an integer and |r| <= 1/2, a polynomial in r, and n straight into the exponent bits. What
-// would be below the smallest normal number is zero. Relative error below 2 units in the last place.
+// 2^x for x <= 0: x = n + r with n an integer and |r| <= 1/2, a polynomial in r, and n straight
+// into the exponent bits. What would be below the smallest normal number is zero. Relative error
+// below 2 units in the last place.
 MARGRAVE_INLINE Vec<float> power_of_two(Vec<float> x) {
-    const Vec<float> magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer in the low bits
+    // 1.5 * 2^23: adding it rounds to an integer in the low bits.
+    const Vec<float> magic = splat(12582912.0f);
     const Vec<float> smallest = splat(-126.0f);
     const auto vanishes = x < smallest;
     x = x > 0 ? Vec<float>{} : x;
     x = vanishes ? smallest : x;
-    const Vec<float> shifted = x + magic, r = x - (shifted - magic);
+    const Vec<float> shifted = x + magic;
+    const Vec<float> r = x - (shifted - magic);
     Vec<float> p = splat(1.54614449e-4f);
     p = p * r + 1.34004280e-3f;
     p = p * r + 9.61805694e-3f;
@@ -98,7 +105,8 @@ MARGRAVE_INLINE Vec<double> power_of_two(Vec<double> x) {
     const auto vanishes = x < smallest;
     x = x > 0 ? Vec<double>{} : x;
     x = vanishes ? smallest : x;
-    const Vec<double> shifted = x + magic, r = (x - (shifted - magic)) * 0.69314718055994530942;
+    const Vec<double> shifted = x + magic;
+    const Vec<double> r = (x - (shifted - magic)) * 0.69314718055994530942;
     Vec<double> p = splat(1.0 / 479001600.0);
     p = p * r + 1.0 / 39916800.0;
     p = p * r + 1.0 / 3628800.0;
@@ -120,36 +128,43 @@ constexpr double kLog2E = 1.44269504088896340736;
 
 template <class V>
 MARGRAVE_INLINE V hyperbolic_tangent(V x) {
-    const V e = power_of_two(absolute(x) * (-2 * decltype(x[0] + x[0])(kLog2E)));  // in (0, 1]: no overflow
+    // In (0, 1]: no overflow.
+    const V e = power_of_two(absolute(x) * (-2 * decltype(x[0] + x[0])(kLog2E)));
     const V t = (1 - e) / (1 + e);
     return x < 0 ? -t : t;
 }
 
-// Roots of negative numbers, which come from rounding, are zero. The compiler makes one instruction of the loop.
+// Roots of negative numbers, which come from rounding, are zero. The compiler makes one instruction
+// of the loop.
 template <class V>
 MARGRAVE_INLINE V square_root(V x) {
     x = x > 0 ? x : V{};
     V root;
     for (unsigned j = 0; j < sizeof(V) / sizeof(x[0]); ++j) {
-        if constexpr (sizeof(x[0]) == 4) root[j] = __builtin_sqrtf(x[j]);
-        else root[j] = __builtin_sqrt(x[j]);
+        if constexpr (sizeof(x[0]) == 4) {
+            root[j] = __builtin_sqrtf(x[j]);
+        } else {
+            root[j] = __builtin_sqrt(x[j]);
+        }
     }
     return root;
 }
 
-// log2 x of positive normal numbers x = m 2^e with m between the roots of 1/2 and 2: the series of the area hyperbolic
-// tangent of (m - 1) / (m + 1).
+// log2 x of positive normal numbers x = m 2^e with m between the roots of 1/2 and 2: the series of
+// the area hyperbolic tangent of (m - 1) / (m + 1).
 template <class T>
 MARGRAVE_INLINE Vec<T> binary_logarithm(Vec<T> x) {
     using Int = typename Simd<T>::Int;
     constexpr bool single = sizeof(T) == 4;
-    constexpr int bits = single ? 23 : 52, terms = single ? 5 : 11;
+    constexpr int bits = single ? 23 : 52;
+    constexpr int terms = single ? 5 : 11;
     constexpr Int root_of_half = single ? Int(0x3f3504f3) : Int(0x3fe6a09e667f3bcd);
     constexpr T magic = single ? T(12582912) : T(6755399441055744);
     const IVec<T> e = ((IVec<T>)x - root_of_half) >> bits;
     const Vec<T> m = (Vec<T>)((IVec<T>)x - (e << bits));
     const Vec<T> exponent = (Vec<T>)((IVec<T>)splat(magic) + e) - magic;
-    const Vec<T> z = (m - 1) / (m + 1), square = z * z;
+    const Vec<T> z = (m - 1) / (m + 1);
+    const Vec<T> square = z * z;
     Vec<T> sum = splat(T(1) / (2 * terms - 1));
     for (int k = terms - 2; k >= 0; --k) sum = sum * square + T(1) / (2 * k + 1);
     return exponent + sum * z * T(2 * kLog2E);
@@ -160,7 +175,8 @@ template <class V, class T>
 MARGRAVE_INLINE V fraction_power(V x, T p) {
     if (p == 1) return x;
     if (p == T(0.5)) return square_root(x);
-    const V t = binary_logarithm<T>(x) * p, inverse = power_of_two(-absolute(t));
+    const V t = binary_logarithm<T>(x) * p;
+    const V inverse = power_of_two(-absolute(t));
     return x > 0 ? (t > 0 ? 1 / inverse : inverse) : V{};
 }
 

@@ -21,23 +21,24 @@ class Team {
 
     Team(int count, const Isa& isa) : threads(count), isa(&isa) {}
 
-    // Calls job(part, from, to) for stretches of 0..n, one part per thread, each part's stretches in order. The parts do not
-    // depend on which thread is faster, so that sums by part, added in order, come out the same every time.
+    // Calls job(part, from, to) for chunks of 0..n, one part per thread, each part's chunks in
+    // order. The parts do not depend on which thread is faster, so that sums by part, added in
+    // order, are the same every time.
     template <class Job>
-    void parts(std::int64_t n, std::int64_t stretch, Job&& job) {
-        const std::int64_t count = part_count(n, stretch);
+    void parts(std::int64_t n, std::int64_t chunk, Job&& job) {
+        const std::int64_t count = part_count(n, chunk);
         threads.run(count, &watch, [&](std::int64_t part, int worker) {
             const std::int64_t end = n * (part + 1) / count;
-            for (std::int64_t from = n * part / count; from < end; from += stretch) {
+            for (std::int64_t from = n * part / count; from < end; from += chunk) {
                 if (worker == 0 ? watch.check() : watch.stopped()) return;
-                job(part, from, std::min(end, from + stretch));
+                job(part, from, std::min(end, from + chunk));
             }
         });
         if (watch.stopped()) throw Stopped{};
     }
     // Short work is not worth a second thread.
-    std::int64_t part_count(std::int64_t n, std::int64_t stretch) const {
-        return std::max<std::int64_t>(1, std::min<std::int64_t>(threads.count(), n / stretch));
+    std::int64_t part_count(std::int64_t n, std::int64_t chunk) const {
+        return std::max<std::int64_t>(1, std::min<std::int64_t>(threads.count(), n / chunk));
     }
 };
 

@@ -15,17 +15,24 @@
 
 namespace margrave {
 
-// Asked between pieces of work by the thread that called in: has the user pressed Ctrl-C, is the time over?
+inline double seconds_since(std::chrono::steady_clock::time_point when) {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - when).count();
+}
+
+// Whether the user has pressed Ctrl-C or the time is over. The calling thread checks it between
+// pieces of work.
 class Watch {
     using Clock = std::chrono::steady_clock;
 
   public:
-    std::function<bool()> interrupted;  // may take the interpreter's lock, so it is asked at most every 20 ms
+    // May take the interpreter's lock, so that it is called every 20 ms at most.
+    std::function<bool()> interrupted;
     Clock::time_point deadline = Clock::time_point::max();
 
     void limit(double seconds) {
         stopped_ = false;
-        deadline = seconds < 1e9 ? Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds))
+        deadline = seconds < 1e9 ? Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                                      std::chrono::duration<double>(seconds))
                                  : Clock::time_point::max();
     }
     bool stopped() const { return stopped_.load(std::memory_order_relaxed); }
@@ -54,7 +61,8 @@ class Threads {
 
     int count() const { return count_; }
 
-    // Calls job(task, worker) for every task; tasks are handed out in order. False if the watch stopped it half-way.
+    // Calls job(task, worker) for every task; tasks are handed out in order. False if the watch
+    // stopped it half-way.
     template <class Job>
     bool run(std::int64_t tasks, Watch* watch, Job&& job) {
         if (count_ == 1 || tasks < 2) {
@@ -131,10 +139,12 @@ class Threads {
 
     void hire() {
         if (team_ && process_ == process_id()) return;
-        team_.release();  // after a fork the threads are gone and their lock may be taken: start afresh
+        // After a fork the threads are gone and their lock may be taken: start again.
+        team_.release();
         team_ = std::make_unique<Team>();
         process_ = process_id();
-        for (int w = 1; w < count_; ++w) team_->members.emplace_back([team = team_.get(), w] { team->serve(w); });
+        for (int w = 1; w < count_; ++w)
+            team_->members.emplace_back([team = team_.get(), w] { team->serve(w); });
     }
     void retire() {
         if (!team_) return;

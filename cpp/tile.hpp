@@ -1,4 +1,5 @@
-// Fused kernel tiles: dot products in registers, the kernel's map applied there, the value used at once.
+// Fused kernel tiles: dot products in registers, the kernel's map applied there, the value used at
+// once.
 #pragma once
 #include "isa.hpp"
 
@@ -8,14 +9,16 @@ inline namespace MARGRAVE_ISA {
 #if defined(__AVX512F__) || defined(__aarch64__)
 constexpr int kTileRows = 12;  // 24 accumulators of 32 registers
 #else
-constexpr int kTileRows = 6;   // 12 of 16
+constexpr int kTileRows = 6;  // 12 accumulators of 16 registers
 #endif
 constexpr int kSubtiles = 128 / (2 * kVectorBytes);  // pairs of vectors in a panel
 
 template <class T, Pairing pairing>
 MARGRAVE_INLINE Vec<T> pair_up(Vec<T> sum, T x, Vec<T> z) {
-    if constexpr (pairing == Pairing::distance) return sum + absolute(x - z);
-    else return sum + x * z;
+    if constexpr (pairing == Pairing::distance)
+        return sum + absolute(x - z);
+    else
+        return sum + x * z;
 }
 
 // The number that a kernel maps, of a sum over the features and both points' own terms.
@@ -41,13 +44,17 @@ MARGRAVE_INLINE bool any(IVec<T> lanes) {
 
 // |x - z|^2 of a compressed row from all features of the panel: slow, for close points.
 template <class T>
-Vec<T> sparse_squares(const Queries<T>& queries, std::int64_t query, const T* panel, const Panels<T>& panels) {
-    const std::int64_t begin = queries.starts[query], end = queries.starts[query + 1];
+Vec<T> sparse_squares(const Queries<T>& queries, std::int64_t query, const T* panel,
+                      const Panels<T>& panels) {
+    const std::int64_t begin = queries.starts[query];
+    const std::int64_t end = queries.starts[query + 1];
     Vec<T> sum = {};
-    std::int64_t at = begin, last = -1;
+    std::int64_t at = begin;
+    std::int64_t last = -1;
     for (std::int64_t k = 0; k < panels.features; ++k) {
         const std::int64_t column = panels.columns ? panels.columns[k] : k;
-        if (column < last) at = begin;  // columns of a compact panel ascend but for one step back per point
+        // Columns of a compact panel ascend, but for a step back per point.
+        if (column < last) at = begin;
         last = column;
         while (at < end && queries.columns[at] < column) ++at;
         const T x = at < end && queries.columns[at] == column ? queries.values[at] : T(0);
@@ -62,13 +69,16 @@ Vec<T> sparse_squares(const Queries<T>& queries, std::int64_t query, const T* pa
 
 // use(query, member, v0, v1): kernel values of one query with the two vectors of points at `lane`.
 template <class T, class K, class Use>
-MARGRAVE_INLINE void dense_tile(const KernelParams& params, const Queries<T>& queries, std::int64_t group, int first,
-                                const T* panel, const T* own, Use&& use) {
-    constexpr int W = Simd<T>::width, L = kLanes<T>;
+MARGRAVE_INLINE void dense_tile(const KernelParams& params, const Queries<T>& queries,
+                                std::int64_t group, int first, const T* panel, const T* own,
+                                Use&& use) {
+    constexpr int W = Simd<T>::width;
+    constexpr int L = kLanes<T>;
     const T* x = queries.dense + group * queries.features * kGroup + first;
     Vec<T> sum[kTileRows][2] = {};
     for (std::int64_t k = 0; k < queries.features; ++k) {
-        const Vec<T> z0 = load(panel + k * L), z1 = load(panel + k * L + W);
+        const Vec<T> z0 = load(panel + k * L);
+        const Vec<T> z1 = load(panel + k * L + W);
 #pragma GCC unroll 12
         for (int r = 0; r < kTileRows; ++r) {
             sum[r][0] = pair_up<T, K::pairing>(sum[r][0], x[k * kGroup + r], z0);
@@ -80,7 +90,8 @@ MARGRAVE_INLINE void dense_tile(const KernelParams& params, const Queries<T>& qu
     const Vec<T> own_z[2] = {load(own), load(own + W)};
 #pragma GCC unroll 12
     for (int r = 0; r < kTileRows; ++r)
-        for (int v = 0; v < 2; ++v) sum[r][v] = number<T, K::pairing>(sum[r][v], own_x[r], own_z[v]);
+        for (int v = 0; v < 2; ++v)
+            sum[r][v] = number<T, K::pairing>(sum[r][v], own_x[r], own_z[v]);
     if constexpr (K::steep) {
         IVec<T> found = {};
         for (int r = 0; r < kTileRows; ++r)
@@ -99,14 +110,18 @@ MARGRAVE_INLINE void dense_tile(const KernelParams& params, const Queries<T>& qu
     }
 #pragma GCC unroll 12
     for (int r = 0; r < kTileRows; ++r)
-        use(first + r, K::template map<Vec<T>, T>(params, sum[r][0]) + offset, K::template map<Vec<T>, T>(params, sum[r][1]) + offset);
+        use(first + r, K::template map<Vec<T>, T>(params, sum[r][0]) + offset,
+            K::template map<Vec<T>, T>(params, sum[r][1]) + offset);
 }
 
-// The same for one compressed row. Two features at a time, in separate sums, to hide the latency of the additions.
+// The same for one compressed row. Two features at a time, in separate sums, to hide the latency of
+// the additions.
 template <class T, class K, class Use>
-MARGRAVE_INLINE void sparse_tile(const KernelParams& params, const Queries<T>& queries, std::int64_t query,
-                                 const T* panel, const T* own, const Panels<T>& panels, Use&& use) {
-    constexpr int W = Simd<T>::width, L = kLanes<T>;
+MARGRAVE_INLINE void sparse_tile(const KernelParams& params, const Queries<T>& queries,
+                                 std::int64_t query, const T* panel, const T* own,
+                                 const Panels<T>& panels, Use&& use) {
+    constexpr int W = Simd<T>::width;
+    constexpr int L = kLanes<T>;
     const std::int32_t* slot = panels.slot;
     Vec<T> sum[2][2] = {};
     T absent = 0;
@@ -120,30 +135,40 @@ MARGRAVE_INLINE void sparse_tile(const KernelParams& params, const Queries<T>& q
         for (int v = 0; v < 2; ++v) {
             const Vec<T> z = load(panel + k * L + v * W);
             sum[way][v] = pair_up<T, K::pairing>(sum[way][v], x, z);
-            if constexpr (K::pairing == Pairing::distance) sum[way][v] -= absolute(z);  // own holds sum |z_k|
+            if constexpr (K::pairing == Pairing::distance)
+                sum[way][v] -= absolute(z);  // own holds sum |z_k|
         }
     };
     std::int64_t at = queries.starts[query];
     const std::int64_t end = queries.starts[query + 1];
-    for (; at + 1 < end; at += 2) add(at, 0), add(at + 1, 1);
+    for (; at + 1 < end; at += 2) {
+        add(at, 0);
+        add(at + 1, 1);
+    }
     if (at < end) add(at, 0);
-    const T offset = T(params.offset), own_x = queries.own[query];
+    const T offset = T(params.offset);
+    const T own_x = queries.own[query];
     for (int v = 0; v < 2; ++v) {
-        const Vec<T> own_z = load(own + v * W), found = number<T, K::pairing>(sum[0][v] + sum[1][v] + absent, own_x, own_z);
+        const Vec<T> own_z = load(own + v * W);
+        const Vec<T> found = number<T, K::pairing>(sum[0][v] + sum[1][v] + absent, own_x, own_z);
         sum[0][v] = found;
         if constexpr (K::steep) {
             const IVec<T> close = is_close<T>(found, own_x, own_z);
-            if (any<T>(close)) sum[0][v] = close ? sparse_squares(queries, query, panel + v * W, panels) : found;
+            if (any<T>(close))
+                sum[0][v] = close ? sparse_squares(queries, query, panel + v * W, panels) : found;
         }
     }
-    use(K::template map<Vec<T>, T>(params, sum[0][0]) + offset, K::template map<Vec<T>, T>(params, sum[0][1]) + offset);
+    use(K::template map<Vec<T>, T>(params, sum[0][0]) + offset,
+        K::template map<Vec<T>, T>(params, sum[0][1]) + offset);
 }
 
-// Calls use(query, panel, lane, v0, v1) for all kernel values, and done(group, panel, lane) after each group of queries.
+// Calls use(query, panel, lane, v0, v1) for all kernel values, and done(group, panel, lane) after
+// each group of queries.
 template <class T, class K, class Use, class Done>
-MARGRAVE_INLINE void each_value(const KernelParams& params, const Queries<T>& queries, const Panels<T>& panels,
-                                Use&& use, Done&& done) {
-    constexpr int L = kLanes<T>, step = 2 * Simd<T>::width;
+MARGRAVE_INLINE void each_value(const KernelParams& params, const Queries<T>& queries,
+                                const Panels<T>& panels, Use&& use, Done&& done) {
+    constexpr int L = kLanes<T>;
+    constexpr int step = 2 * Simd<T>::width;
     const std::int64_t groups = (queries.count + kGroup - 1) / kGroup;
     for (std::int64_t g = 0; g < groups; ++g)
         for (std::int64_t p = 0; p < panels.count; ++p)
@@ -152,14 +177,18 @@ MARGRAVE_INLINE void each_value(const KernelParams& params, const Queries<T>& qu
                 const T* own = panels.own + p * L + lane;
                 if (queries.dense) {
                     for (int first = 0; first < kGroup; first += kTileRows)
-                        dense_tile<T, K>(params, queries, g, first, panel, own, [&](int r, Vec<T> v0, Vec<T> v1) MARGRAVE_LAMBDA {
-                            if (g * kGroup + r < queries.count) use(g * kGroup + r, p, lane, v0, v1);
-                        });
+                        dense_tile<T, K>(params, queries, g, first, panel, own,
+                                         [&](int r, Vec<T> v0, Vec<T> v1) MARGRAVE_LAMBDA {
+                                             if (g * kGroup + r < queries.count)
+                                                 use(g * kGroup + r, p, lane, v0, v1);
+                                         });
                 } else {
-                    const std::int64_t last = g * kGroup + kGroup < queries.count ? g * kGroup + kGroup : queries.count;
+                    const std::int64_t last =
+                        g * kGroup + kGroup < queries.count ? g * kGroup + kGroup : queries.count;
                     for (std::int64_t q = g * kGroup; q < last; ++q)
                         sparse_tile<T, K>(params, queries, q, panel, own, panels,
-                                          [&](Vec<T> v0, Vec<T> v1) MARGRAVE_LAMBDA { use(q, p, lane, v0, v1); });
+                                          [&](Vec<T> v0, Vec<T> v1)
+                                              MARGRAVE_LAMBDA { use(q, p, lane, v0, v1); });
                 }
                 done(g, p, lane);
             }
@@ -173,7 +202,8 @@ T square(const T* x, std::int64_t count, bool sparse) {
 }
 
 template <class T>
-void tile(const KernelParams& params, const Queries<T>& queries, const Panels<T>& panels, T* const* out, std::int64_t at) {
+void tile(const KernelParams& params, const Queries<T>& queries, const Panels<T>& panels,
+          T* const* out, std::int64_t at) {
     constexpr int W = Simd<T>::width;
     Kernels::visit(params.id, [&](auto kernel) {
         each_value<T, decltype(kernel)>(
@@ -187,12 +217,13 @@ void tile(const KernelParams& params, const Queries<T>& queries, const Panels<T>
     });
 }
 
-// A group's tile is kept in the first-level cache and then summed; float sums run over its 12 queries only, longer ones are
-// kept in double.
+// A group's tile is kept in the first-level cache and then summed; float sums run over its 12
+// queries only, longer ones are kept in double.
 template <class T>
-void apply(const KernelParams& params, const Queries<T>& queries, const Panels<T>& panels, const T* coef, int outputs,
-           double* sums, const T* point_coef, double* query_sums) {
-    constexpr int W = Simd<T>::width, L = kLanes<T>;
+void apply(const KernelParams& params, const Queries<T>& queries, const Panels<T>& panels,
+           const T* coef, int outputs, double* sums, const T* point_coef, double* query_sums) {
+    constexpr int W = Simd<T>::width;
+    constexpr int L = kLanes<T>;
     typedef double Wide __attribute__((vector_size(W * 8), aligned(8), may_alias));
     Kernels::visit(params.id, [&](auto kernel) {
         Vec<T> group[kGroup][2];
@@ -203,9 +234,11 @@ void apply(const KernelParams& params, const Queries<T>& queries, const Panels<T
                 group[q % kGroup][1] = v1;
             },
             [&](std::int64_t g, std::int64_t p, int lane) MARGRAVE_LAMBDA {
-                const int members = g * kGroup + kGroup <= queries.count ? kGroup : int(queries.count - g * kGroup);
+                const int members =
+                    g * kGroup + kGroup <= queries.count ? kGroup : int(queries.count - g * kGroup);
                 for (int m = 0; m < outputs; ++m) {
-                    Vec<T> s0{}, s1{};
+                    Vec<T> s0{};
+                    Vec<T> s1{};
                     for (int r = 0; r < members; ++r) {
                         const T c = coef[(g * kGroup + r) * outputs + m];
                         s0 += c * group[r][0];
@@ -216,7 +249,8 @@ void apply(const KernelParams& params, const Queries<T>& queries, const Panels<T
                     to[1] += __builtin_convertvector(s1, Wide);
                 }
                 if (!point_coef) return;
-                const Vec<T> c0 = load(point_coef + p * L + lane), c1 = load(point_coef + p * L + lane + W);
+                const Vec<T> c0 = load(point_coef + p * L + lane);
+                const Vec<T> c1 = load(point_coef + p * L + lane + W);
                 for (int r = 0; r < members; ++r) {
                     const Vec<T> products = group[r][0] * c0 + group[r][1] * c1;
                     double sum = 0;
@@ -227,16 +261,24 @@ void apply(const KernelParams& params, const Queries<T>& queries, const Panels<T
     });
 }
 
-// A memory-bound sum: eight rows at a time over a stretch of f that stays in the first-level cache.
+// A memory-bound sum: eight rows at a time over a chunk of f that stays in the first-level cache.
 template <class T>
-void combine(const T* const* rows, const double* coef, int count, std::int64_t begin, std::int64_t end, double* f) {
-    constexpr int stretch = 1024, together = 8;
-    for (std::int64_t from = begin; from < end; from += stretch) {
-        const std::int64_t to = from + stretch < end ? from + stretch : end;
+void combine(const T* const* rows, const double* coef, int count, std::int64_t begin,
+             std::int64_t end, double* f) {
+    constexpr int chunk = 1024;
+    constexpr int together = 8;
+    for (std::int64_t from = begin; from < end; from += chunk) {
+        const std::int64_t to = from + chunk < end ? from + chunk : end;
         for (int r = 0; r < count; r += together) {
             if (r + together <= count) {
-                const T *a = rows[r], *b = rows[r + 1], *c = rows[r + 2], *d = rows[r + 3];
-                const T *e = rows[r + 4], *g = rows[r + 5], *h = rows[r + 6], *i = rows[r + 7];
+                const T* a = rows[r];
+                const T* b = rows[r + 1];
+                const T* c = rows[r + 2];
+                const T* d = rows[r + 3];
+                const T* e = rows[r + 4];
+                const T* g = rows[r + 5];
+                const T* h = rows[r + 6];
+                const T* i = rows[r + 7];
                 const double* w = coef + r;
                 MARGRAVE_INDEPENDENT
                 for (std::int64_t j = from; j < to; ++j)

@@ -282,9 +282,9 @@ def counted(monkeypatch):
         counts["fits"] += 1
         conclude(self, solutions, progress)
 
-    def started(self, rows, start, size, floor, around=None):
+    def started(self, rows, start, size, floor, fixed=None):
         counts["known scores"] += start is self.start
-        return core(self, rows, start, size, floor, around)
+        return core(self, rows, start, size, floor, fixed)
 
     def made(self, *args, **kwargs):
         counts["stores"] += 1

@@ -1,7 +1,7 @@
 """Types of the compiled core."""
 
 from collections.abc import Callable
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,12 +98,24 @@ class ForeignRows:
     @property
     def kernel_values(self) -> int: ...
 
-class Surroundings:
-    @overload
-    def __init__(self) -> None: ...
-    @overload
+class FixedPart:
     def __init__(
         self, shift: Floats, scores: Floats, dual: float, gap: float, bound: float
+    ) -> None: ...
+
+class DualProblem:
+    def __init__(
+        self,
+        blocks: list[int],
+        loss: Loss,
+        y: Floats,
+        C: Floats,
+        *,
+        start: Floats | None = None,
+        has_free_intercept: bool = False,
+        sum: float = 0.0,
+        scale: float = 0.0,
+        fixed: FixedPart | None = None,
     ) -> None: ...
 
 class _Descent:
@@ -122,37 +134,15 @@ class _Descent:
     def scores(self) -> Floats: ...
 
 class WorkingSet(_Descent):
-    def __init__(
-        self,
-        kernel_rows: KernelRows,
-        blocks: list[int],
-        loss: Loss,
-        pairs: bool,
-        sum: float,
-        scale: float,
-        y: Floats,
-        C: Floats,
-        start: Floats | None,
-        around: Surroundings,
-        size: int,
-    ) -> None: ...
-    def discontent(self) -> Floats: ...
-    def around(self, active: NDArray[np.int64], time_left: float) -> Surroundings | None: ...
+    def __init__(self, kernel_rows: KernelRows, problem: DualProblem, size: int) -> None: ...
+    def kkt_violations(self) -> Floats: ...
+    def fixed_part(self, active: NDArray[np.int64], time_left: float) -> FixedPart | None: ...
     def adopt(
         self, active: NDArray[np.int64], beta: Floats, scores: Floats, time_left: float
     ) -> bool: ...
 
 class CoordinateDescent(_Descent):
-    def __init__(
-        self,
-        kernel_rows: KernelRows,
-        blocks: list[int],
-        loss: Loss,
-        y: Floats,
-        C: Floats,
-        start: Floats | None,
-        seed: int,
-    ) -> None: ...
+    def __init__(self, kernel_rows: KernelRows, problem: DualProblem, seed: int) -> None: ...
 
 class Stopped(Exception): ...
 

@@ -290,29 +290,28 @@ class Problem:
         start: Floats | None,
         size: int,
         floor: float,
-        around: _core.Surroundings | None = None,
+        fixed: _core.FixedPart | None = None,
     ) -> _core.WorkingSet:
         """Make the compiled solver for this problem."""
-        return _core.WorkingSet(
-            rows,
+        problem = _core.DualProblem(
             self.block_list,
             self.loss.core(floor),
-            self.intercept == "free",
-            self.total,
-            self.least_scale,
             self.y,
             self.C,
-            start,
-            around or self._surroundings(),
-            size,
+            start=start,
+            has_free_intercept=self.intercept == "free",
+            sum=self.total,
+            scale=self.least_scale,
+            fixed=fixed or self._fixed_part(),
         )
+        return _core.WorkingSet(rows, problem, size)
 
-    def _surroundings(self) -> _core.Surroundings:
+    def _fixed_part(self) -> _core.FixedPart | None:
         if self.shift is None:
-            return _core.Surroundings()
-        # the zero machine pays for the distance to one number: for twice the rows, half of it
+            return None
+        # the loss of the zero model is the distance to one number: for twice the rows, half of it
         bound = 0.5 * float(self.C @ np.abs(self.shift - np.median(self.shift)))
-        return _core.Surroundings(self.shift, np.empty(0), 0.0, 0.0, bound)
+        return _core.FixedPart(self.shift, np.empty(0), 0.0, 0.0, bound)
 
     def restrict(self, rows: NDArray[np.int64]) -> Problem:
         """Return the problem on some of its rows alone, with a copy of these rows of the data."""

@@ -57,13 +57,13 @@ class Directions(Point):
         rows = problem.data.kernel_rows(precision, left, _BUFFER, self.threads, problem.offset)
         cold = not (share.beta.any() or share.scores.any())
         own = share.own if share.own is not None else self._own(p, rows)
-        around = None
+        fixed = None
         if not cold:
             rest = share.scores - own
             h = float(self._loss(problem).conjugate(problem.y, problem.C, share.beta).sum())
             part = 0.5 * dot(share.beta, share.scores + rest) + h
-            around = _core.Surroundings(rest, share.scores, dual - part, 0.0, bound)
-        core = problem.core(rows, None if cold else share.beta, size, self.floor, around)
+            fixed = _core.FixedPart(rest, share.scores, dual - part, 0.0, bound)
+        core = problem.core(rows, None if cold else share.beta, size, self.floor, fixed)
         limits, n = Limits(), len(problem.y)
         if rough:
             limits = replace(ROUGH, rounds=max(ROUGH.rounds, 4 * n // size))

@@ -39,14 +39,14 @@ class StartedProblem(Problem):
         start: Floats | None,
         size: int,
         floor: float,
-        around: _core.Surroundings | None = None,
+        fixed: _core.FixedPart | None = None,
     ) -> _core.WorkingSet:
         """Make the compiled solver; from this start, with its scores."""
-        if around is None and start is self.start and self.scores is not None:
+        if fixed is None and start is self.start and self.scores is not None:
             nothing = np.zeros(self.n_rows)
             bound = float(self.loss.core().value(self.y, self.C, nothing).sum())
-            around = _core.Surroundings(nothing, self.scores, 0.0, 0.0, bound)
-        return super().core(rows, start, size, floor, around)
+            fixed = _core.FixedPart(nothing, self.scores, 0.0, 0.0, bound)
+        return super().core(rows, start, size, floor, fixed)
 
 
 @dataclass(frozen=True)

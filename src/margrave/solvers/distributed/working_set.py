@@ -346,8 +346,8 @@ class DistributedSet:
         h = float(problem.loss.core(floor).conjugate(w.y, w.C, w.beta).sum())
         share = 0.5 * float((w.beta * (w.scores + rest)).sum()) + h
         bound = self.cluster.bound(self.p)
-        around = _core.Surroundings(rest, w.scores, dual - share, 0.0, bound)
-        core = part.core(rows, w.beta, max(2, n), floor, around)
+        fixed = _core.FixedPart(rest, w.scores, dual - share, 0.0, bound)
+        core = part.core(rows, w.beta, max(2, n), floor, fixed)
         enough = self.inner_share * self.violation
         watch = Watch(
             lambda: FOREVER,

@@ -135,15 +135,15 @@ class ActiveSet:
         """Choose the active rows and set up their problem; False if stopped."""
         self._close_part()
         whole = self.whole
-        discontent = whole.discontent()
-        n = len(discontent)
-        wanted = int(_MARGIN * np.count_nonzero(discontent > 0.0)) + _SPARE_ROWS
+        violations = whole.kkt_violations()
+        n = len(violations)
+        wanted = int(_MARGIN * np.count_nonzero(violations > 0.0)) + _SPARE_ROWS
         if wanted < _NEARLY_ALL * n:
-            self.active = np.sort(np.argpartition(-discontent, wanted)[:wanted])
+            self.active = np.sort(np.argpartition(-violations, wanted)[:wanted])
         else:
             self.active = np.arange(n)
-        around = whole.around(self.active, time_left)
-        if around is None:
+        fixed = whole.fixed_part(self.active, time_left)
+        if fixed is None:
             return False
         part = self.problem.restrict(self.active)
         beta = whole.beta
@@ -160,7 +160,7 @@ class ActiveSet:
             self.kernels.threads,
             part.offset,
         )
-        self.part = part.core(rows, beta[self.active], self.kernels.size, self.floor, around)
+        self.part = part.core(rows, beta[self.active], self.kernels.size, self.floor, fixed)
         self.support_outside = int(np.count_nonzero(beta) - np.count_nonzero(beta[self.active]))
         self.adopted = time.perf_counter()
         return True

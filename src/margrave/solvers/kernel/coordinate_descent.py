@@ -52,14 +52,10 @@ class CoordinateDescent(BaseEstimator):  # type: ignore[misc]
         def core_of(
             problem: Problem, kernels: Kernels, precision: str, start: Floats | None, floor: float
         ) -> Core:
-            return _core.CoordinateDescent(
-                kernels.rows(precision, problem.offset),
-                problem.block_list,
-                problem.loss.core(floor),
-                problem.y,
-                problem.C,
-                start,
-                settings.seed,
+            rows = kernels.rows(precision, problem.offset)
+            dual = _core.DualProblem(
+                problem.block_list, problem.loss.core(floor), problem.y, problem.C, start=start
             )
+            return _core.CoordinateDescent(rows, dual, settings.seed)
 
         return descend(problems, settings, starts, core_of, "cd")
