@@ -160,9 +160,16 @@ void bind_rows(nb::module_& m) {
         .def_prop_ro("n_columns", [](const PyRows& r) { return r.rows.features; });
     nb::class_<PyKernel>(m, "Kernel",
                          "A kernel function with its parameters; `offset` is added to every value.")
-        .def(nb::init<const std::string&, double, int, double, double>(), nb::arg("name"),
-             nb::arg("gamma") = 1.0, nb::arg("degree") = 3, nb::arg("coef0") = 0.0,
-             nb::arg("offset") = 0.0)
+        .def(nb::init<const std::string&, nb::kwargs>(), nb::arg("name"), nb::arg("numbers"))
+        .def_prop_ro(
+            "shift_invariant",
+            [](const PyKernel& kernel) {
+                bool found = false;
+                Kernels::visit(kernel.params.id,
+                               [&](auto k) { found = is_shift_invariant<decltype(k)>; });
+                return found;
+            },
+            "Whether values fall with a distance, from one.")
         .def_ro("name", &PyKernel::name);
 }
 
@@ -199,7 +206,9 @@ void bind_value(LossClass& c) {
     const nb::arg f("f");
     const auto value = [](const auto& l, double y, double C, double f) { return l.value(y, C, f); };
     const auto slope = [](const auto& l, double y, double C, double f) { return l.slope(y, C, f); };
-    const auto second = [](const auto& l, double y, double C, double f) { return l.bend(y, C, f); };
+    const auto second = [](const auto& l, double y, double C, double f) {
+        return l.second_derivative(y, C, f);
+    };
     c.def("value", each_row(value), y, C, f);
     c.def("slope", each_row(slope), y, C, f, "Derivative of the value.");
     c.def("second_derivative", each_row(second), y, C, f, "Of the value.");
@@ -211,10 +220,10 @@ void bind_conjugate(LossClass& c) {
     const nb::arg beta("beta");
     const auto conjugate = [](const auto& l, double y, double C, double b) { return l.h(y, C, b); };
     const auto right = [](const auto& l, double y, double C, double b) {
-        return b < l.hi(y, C) ? l.right(y, C, b) : kInfinity;
+        return b < l.hi(y, C) ? l.right_derivative(y, C, b) : kInfinity;
     };
     const auto left = [](const auto& l, double y, double C, double b) {
-        return b > l.lo(y, C) ? l.left(y, C, b) : -kInfinity;
+        return b > l.lo(y, C) ? l.left_derivative(y, C, b) : -kInfinity;
     };
     const auto box = [](const PyLoss& loss, Doubles y, Doubles C) {
         return nb::make_tuple(
@@ -253,9 +262,7 @@ NB_MODULE(_core, m) {
     m.doc() = "The compiled core: kernel tiles, losses, and the solvers.";
     bind_rows(m);
     LossClass loss(m, "Loss", "A loss and its conjugate, evaluated row by row.");
-    loss.def(nb::init<const std::string&, double, double, double, double>(), nb::arg("name"),
-             nb::arg("epsilon") = 0.0, nb::arg("theta") = 0.0, nb::arg("upsilon") = 0.0,
-             nb::arg("floor") = 0.0);
+    loss.def(nb::init<const std::string&, nb::kwargs>(), nb::arg("name"), nb::arg("numbers"));
     bind_traits(loss);
     bind_value(loss);
     bind_conjugate(loss);

@@ -71,31 +71,45 @@ struct PyRows {
     std::vector<nb::object> keep;
 };
 
+// Stores numbers by their names.
+template <class Params, std::size_t N>
+void assign(Params& params, const Named<Params> (&known)[N], const nb::kwargs& numbers) {
+    for (auto [key, value] : numbers) {
+        const std::string name = nb::cast<std::string>(key);
+        const auto* found =
+            std::find_if(known, known + N, [&](const auto& one) { return name == one.name; });
+        if (found == known + N)
+            throw nb::type_error(("there is no parameter '" + name + "'").c_str());
+        params.*found->member = nb::cast<double>(value);
+    }
+}
+
 struct PyKernel {
     KernelParams params;
     std::string name;
-    PyKernel(const std::string& name, double gamma, int degree, double coef0, double offset)
-        : name(name) {
+    PyKernel(const std::string& name, const nb::kwargs& numbers) : name(name) {
         int at = 0;
-        params = {-1, gamma, coef0, degree, offset};
+        params.id = -1;
         Kernels::each([&](auto k) {
             if (name == decltype(k)::name) params.id = at;
             ++at;
         });
         if (params.id < 0) throw nb::value_error(("unknown kernel '" + name + "'").c_str());
+        assign(params, kKernelParameters, numbers);
     }
 };
 
 struct PyLoss {
     LossParams params;
-    PyLoss(const std::string& name, double epsilon, double theta, double upsilon, double floor)
-        : params{-1, epsilon, theta, upsilon, floor} {
+    PyLoss(const std::string& name, const nb::kwargs& numbers) {
+        params.id = -1;
         int at = 0;
         Losses::each([&](auto l) {
             if (name == decltype(l)::name) params.id = at;
             ++at;
         });
         if (params.id < 0) throw nb::value_error(("unknown loss '" + name + "'").c_str());
+        assign(params, kLossParameters, numbers);
     }
     template <class F, class... A>
     nb::object map(F&& f, const Doubles& first, const A&... rest) const {

@@ -263,8 +263,10 @@ class DualPoint {
     // Updates the derivatives of h at a variable that has a new value.
     template <class L>
     void moved(const L& loss, std::int64_t i) {
-        right_derivative_[i] = beta[i] < hi_[i] ? loss.right(y[i], C[i], beta[i]) : kInfinity;
-        left_derivative_[i] = beta[i] > lo_[i] ? loss.left(y[i], C[i], beta[i]) : -kInfinity;
+        right_derivative_[i] =
+            beta[i] < hi_[i] ? loss.right_derivative(y[i], C[i], beta[i]) : kInfinity;
+        left_derivative_[i] =
+            beta[i] > lo_[i] ? loss.left_derivative(y[i], C[i], beta[i]) : -kInfinity;
     }
 
     // Sums over all rows in chunks of fixed size, to be added in order: the same for any number of

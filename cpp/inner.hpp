@@ -92,8 +92,10 @@ struct InnerSolver {
     // Updates the derivatives and the room of a variable that has a new value.
     MARGRAVE_INLINE void moved(int i) {
         const double beta = p.beta[i];
-        right_derivative[i] = beta < p.hi[i] ? T(loss.right(p.y[i], p.C[i], beta)) : T(kInfinity);
-        left_derivative[i] = beta > p.lo[i] ? T(loss.left(p.y[i], p.C[i], beta)) : T(-kInfinity);
+        right_derivative[i] =
+            beta < p.hi[i] ? T(loss.right_derivative(p.y[i], p.C[i], beta)) : T(kInfinity);
+        left_derivative[i] =
+            beta > p.lo[i] ? T(loss.left_derivative(p.y[i], p.C[i], beta)) : T(-kInfinity);
         room_up[i] = T(p.hi[i] - beta);
         room_down[i] = T(beta - p.lo[i]);
     }

@@ -38,6 +38,7 @@ struct Panels {
     const T* own = nullptr;  // own[p * kLanes + j]
     // A compact panel (count 1) has feature k at slot[k], or not at all if that is negative.
     const std::int32_t* slot = nullptr;
+    const std::int64_t* columns = nullptr;  // compact panel: the feature at each place
 };
 
 // The problem on a working set of w rows; see inner.hpp.

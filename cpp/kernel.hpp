@@ -1,100 +1,170 @@
 // Kernels. One struct each; the list at the end is all that has to know of a new one.
 //
-// A kernel combines the features of two points by a sum (Pairing::dot: x_k z_k, Pairing::distance: |x_k - z_k|) and maps
-// the sum to a value, given both points' own terms (squared lengths for dot; for distance whatever the sum left out).
-// `additive`: the value of a sum of points is the sum of their values, as with no other than the linear kernel.
+// A kernel is a function `map` of one number that its `pairing` makes of two points:
+//
+//     Pairing::product    x'z
+//     Pairing::distance   |x - z|_1
+//     Pairing::squares    |x - z|^2, as |x|^2 + |z|^2 - 2 x'z
+//
+// Kernels of a distance are shift invariant; they fall with it from k(x, x) = 1.
 #pragma once
 #include <cmath>
 
+#include "compensated.hpp"
+#include "named.hpp"
 #include "simd.hpp"
 
 namespace margrave {
 
 struct KernelParams {
     int id = 0;
-    double gamma = 1.0, coef0 = 0.0;
-    int degree = 3;
+    double gamma = 1.0;
+    double degree = 3;
+    double coef0 = 0.0;
+    double power = 1.0;
     double offset = 0.0;  // rho of the regularised intercept, added to every value
 };
 
-enum class Pairing { dot, distance };
+// By these names numbers come from Python.
+constexpr Named<KernelParams> kKernelParameters[] = {
+    {"gamma", &KernelParams::gamma},   {"degree", &KernelParams::degree},
+    {"coef0", &KernelParams::coef0},   {"power", &KernelParams::power},
+    {"offset", &KernelParams::offset},
+};
 
-// What rounding does to a kernel value k(x, z), in units of kUnit times a modest factor that grows with the number of features:
-// at most product(x) product(z) + (relative(x) + relative(z)) |k(x, z)|. `rounding` of a kernel tells both from a point's size,
-// |x|^2 (dot) or |x|_1. Where all products are zero the kernel is never negative. `root` is the square root of |k(x, x)|.
+enum class Pairing { product, distance, squares };
+
+// What rounding does to a kernel value k(x, z), in units of kUnit times a modest factor that grows
+// with the number of features: at most
+//
+//     product(x) product(z) + (relative(x) + relative(z)) |k(x, z)|
+//
+// `rounding` of a kernel tells both from a point's size, |x|^2 or (Pairing::distance) |x|_1. Where
+// all products are zero the kernel is never negative. `root` is the square root of |k(x, x)|.
 struct Rounding {
-    double product, relative, root = 0;
+    double product;
+    double relative;
+    double root = 0;
 };
 
 inline namespace MARGRAVE_ISA {
 
-struct Linear {
-    static constexpr const char *name = "linear", *parameters = "";
-    static constexpr Pairing pairing = Pairing::dot;
-    static constexpr bool shift_invariant = false;
+// An error of `size` units in a number, after the number was raised to a power of at most one:
+// |a^p - b^p| <= |a - b|^p. Units are those of rounding, and a power costs some itself.
+inline double error_of_power(double size, double power) {
+    return power == 1 ? size : 16 * std::pow(size, power) * std::pow(kUnit, power - 1);
+}
+
+struct KernelBase {
+    static constexpr const char* parameters = "";
+    // The value of a sum of points is the sum of their values.
+    static constexpr bool additive = false;
+    // The slope at zero is infinite: squares of close points are summed from differences.
+    static constexpr bool steep = false;
+};
+// Points are close if |x - z| is below (|x|^2 + |z|^2)^(1/2) / kFar.
+constexpr int kFar = 16;
+
+template <class K>
+constexpr bool is_shift_invariant = K::pairing != Pairing::product;
+
+struct Linear : KernelBase {
+    static constexpr const char* name = "linear";
+    static constexpr Pairing pairing = Pairing::product;
     static constexpr bool additive = true;
     template <class V, class T>
-    static MARGRAVE_INLINE V map(const KernelParams&, V sum, T, V) {
-        return sum;
+    static MARGRAVE_INLINE V map(const KernelParams&, V product) {
+        return product;
     }
-    static Rounding rounding(const KernelParams&, double size) {
-        return {std::sqrt(size), 0};
-    }
+    static Rounding rounding(const KernelParams&, double size) { return {std::sqrt(size), 0}; }
 };
 
-struct Rbf {  // exp(-gamma |x - z|^2)
+struct Rbf : KernelBase {  // exp(-gamma |x - z|^2)
     static constexpr const char *name = "rbf", *parameters = "gamma";
-    static constexpr Pairing pairing = Pairing::dot;
-    static constexpr bool shift_invariant = true;
-    static constexpr bool additive = false;
+    static constexpr Pairing pairing = Pairing::squares;
     template <class V, class T>
-    static MARGRAVE_INLINE V map(const KernelParams& p, V sum, T own_x, V own_z) {
-        return power_of_two((own_x + own_z - 2 * sum) * T(-p.gamma * kLog2E));  // rounding below zero is cut off there
+    static MARGRAVE_INLINE V map(const KernelParams& p, V square) {
+        return power_of_two(square * T(-p.gamma * kLog2E));  // rounding below zero is cut off there
     }
     static Rounding rounding(const KernelParams& p, double size) {
         return {0, 2 + 2 * p.gamma * size};
     }
 };
 
-struct Polynomial {  // (gamma x'z + coef0)^degree
+struct Polynomial : KernelBase {  // (gamma x'z + coef0)^degree
     static constexpr const char *name = "poly", *parameters = "gamma degree coef0";
-    static constexpr Pairing pairing = Pairing::dot;
-    static constexpr bool shift_invariant = false;
-    static constexpr bool additive = false;
+    static constexpr Pairing pairing = Pairing::product;
     template <class V, class T>
-    static MARGRAVE_INLINE V map(const KernelParams& p, V sum, T, V) {
-        return integer_power(sum * T(p.gamma) + T(p.coef0), p.degree);
+    static MARGRAVE_INLINE V map(const KernelParams& p, V product) {
+        return integer_power(product * T(p.gamma) + T(p.coef0), int(p.degree));
     }
     static Rounding rounding(const KernelParams& p, double size) {
-        return {std::sqrt(p.degree + 1.0) * std::pow(p.gamma * size + std::fabs(p.coef0), p.degree / 2.0), 0};
+        const double largest = std::pow(p.gamma * size + std::fabs(p.coef0), p.degree / 2.0);
+        return {std::sqrt(p.degree + 1.0) * largest, 0};
     }
 };
 
-struct Sigmoid {  // tanh(gamma x'z + coef0)
+struct Sigmoid : KernelBase {  // tanh(gamma x'z + coef0)
     static constexpr const char *name = "sigmoid", *parameters = "gamma coef0";
-    static constexpr Pairing pairing = Pairing::dot;
-    static constexpr bool shift_invariant = false;
-    static constexpr bool additive = false;
+    static constexpr Pairing pairing = Pairing::product;
     template <class V, class T>
-    static MARGRAVE_INLINE V map(const KernelParams& p, V sum, T, V) {
-        return hyperbolic_tangent(sum * T(p.gamma) + T(p.coef0));
+    static MARGRAVE_INLINE V map(const KernelParams& p, V product) {
+        return hyperbolic_tangent(product * T(p.gamma) + T(p.coef0));
     }
     static Rounding rounding(const KernelParams& p, double size) {
         return {std::sqrt(p.gamma * size + std::fabs(p.coef0)), 1};
     }
 };
 
-struct Laplacian {  // exp(-gamma |x - z|_1)
-    static constexpr const char *name = "laplacian", *parameters = "gamma";
+struct Laplacian : KernelBase {  // exp(-(gamma |x - z|_1)^power)
+    static constexpr const char *name = "laplacian", *parameters = "gamma power";
     static constexpr Pairing pairing = Pairing::distance;
-    static constexpr bool shift_invariant = true;
-    static constexpr bool additive = false;
     template <class V, class T>
-    static MARGRAVE_INLINE V map(const KernelParams& p, V sum, T, V own_z) {
-        return power_of_two((sum + own_z) * T(-p.gamma * kLog2E));
+    static MARGRAVE_INLINE V map(const KernelParams& p, V distance) {
+        return power_of_two(fraction_power(distance * T(p.gamma), T(p.power)) * T(-kLog2E));
     }
     static Rounding rounding(const KernelParams& p, double size) {
-        return {0, 2 + 2 * p.gamma * size};
+        return {0, 2 + 2 * error_of_power(p.gamma * size, p.power)};
+    }
+};
+
+struct Exponential : KernelBase {  // exp(-a^power), a = gamma^(1/2) |x - z|
+    static constexpr const char *name = "exponential", *parameters = "gamma power";
+    static constexpr Pairing pairing = Pairing::squares;
+    static constexpr bool steep = true;
+    template <class V, class T>
+    static MARGRAVE_INLINE V map(const KernelParams& p, V square) {
+        const V exponent = fraction_power(square * T(p.gamma), T(p.power / 2));
+        return power_of_two(exponent * T(-kLog2E));
+    }
+    static Rounding rounding(const KernelParams& p, double size) {
+        return {0, 2 + 2 * error_of_power(kFar * std::sqrt(p.gamma * size), p.power)};
+    }
+};
+
+struct Matern32 : KernelBase {  // (1 + a) exp(-a), a = (3 gamma)^(1/2) |x - z|
+    static constexpr const char *name = "matern32", *parameters = "gamma";
+    static constexpr Pairing pairing = Pairing::squares;
+    template <class V, class T>
+    static MARGRAVE_INLINE V map(const KernelParams& p, V square) {
+        const V a = square_root(square * T(3 * p.gamma));
+        return (1 + a) * power_of_two(a * T(-kLog2E));
+    }
+    static Rounding rounding(const KernelParams& p, double size) {
+        return {0, 4 + 6 * p.gamma * size};
+    }
+};
+
+struct Matern52 : KernelBase {  // (1 + a + a^2/3) exp(-a), a = (5 gamma)^(1/2) |x - z|
+    static constexpr const char *name = "matern52", *parameters = "gamma";
+    static constexpr Pairing pairing = Pairing::squares;
+    template <class V, class T>
+    static MARGRAVE_INLINE V map(const KernelParams& p, V square) {
+        const V a = square_root(square * T(5 * p.gamma));
+        return (1 + a + a * a / 3) * power_of_two(a * T(-kLog2E));
+    }
+    static Rounding rounding(const KernelParams& p, double size) {
+        return {0, 4 + 6 * p.gamma * size};
     }
 };
 
@@ -113,7 +183,8 @@ struct KernelList {
     }
 };
 
-using Kernels = KernelList<Linear, Rbf, Polynomial, Sigmoid, Laplacian>;
+using Kernels =
+    KernelList<Linear, Rbf, Polynomial, Sigmoid, Laplacian, Exponential, Matern32, Matern52>;
 
 }  // namespace MARGRAVE_ISA
 }  // namespace margrave

@@ -185,8 +185,10 @@ class LinearDescent {
         ++visits_;
         gap_ += loss.gap(y, C, now, f);
         if constexpr (L::quadratic) {
-            const double up = now < loss.hi(y, C) ? -f - loss.right(y, C, now) : -kInfinity;
-            const double down = now > loss.lo(y, C) ? f + loss.left(y, C, now) : -kInfinity;
+            const double up =
+                now < loss.hi(y, C) ? -f - loss.right_derivative(y, C, now) : -kInfinity;
+            const double down =
+                now > loss.lo(y, C) ? f + loss.left_derivative(y, C, now) : -kInfinity;
             const double rate = std::max(up, down);
             if (rate < -violation_) {
                 place = kLeftOut;

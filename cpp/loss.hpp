@@ -1,29 +1,41 @@
 // Losses, each with its conjugate, in one signed dual variable beta per row:
 //
-//     primal   1/2 |w|^2 + sum_i value(y_i, C_i, f_i)          f_i the score, C_i the weight of row i
-//     dual     1/2 beta'K beta + sum_i h(y_i, C_i, beta_i)     lo <= beta_i <= hi
+//     primal   1/2 |w|^2 + sum_i value(y_i, C_i, f_i)        f_i the score, C_i the row's weight
+//     dual     1/2 beta'K beta + sum_i h(y_i, C_i, beta_i)   lo <= beta_i <= hi
 //
-// h is convex, smooth but for a possible kink at zero, and (where `quadratic`) a parabola on each side of it: then its
-// one-sided derivatives and its curvature on either side are all that the exact steps need. The list at the end is all that
-// has to know of a new loss.
+// h is convex, smooth but for a possible kink at zero, and (where `quadratic`) a parabola on each
+// side of it: then its one-sided derivatives and its curvature on either side are all that the
+// exact steps need. The list at the end is all that has to know of a new loss.
 #pragma once
 #include <cmath>
 
+#include "named.hpp"
 #include "simd.hpp"
 
 namespace margrave {
 
 struct LossParams {
     int id = 0;
-    double epsilon = 0.0, theta = 0.0, upsilon = 0.0;
+    double epsilon = 0.0;
+    double theta = 0.0;
+    double upsilon = 0.0;
+    double quantile = 0.5;
     double floor = 0.0;  // logistic: the least share of C that a solver has to tell from zero
+};
+
+// By these names numbers come from Python.
+constexpr Named<LossParams> kLossParameters[] = {
+    {"epsilon", &LossParams::epsilon}, {"theta", &LossParams::theta},
+    {"upsilon", &LossParams::upsilon}, {"quantile", &LossParams::quantile},
+    {"floor", &LossParams::floor},
 };
 
 inline namespace MARGRAVE_ISA {
 
 constexpr double kInfinity = __builtin_inf();
 
-// p log(p / q) + q - p >= 0, what logarithms pay for q in place of p, without cancellation where d = q - p is small.
+// p log(p / q) + q - p >= 0, what logarithms pay for q in place of p, without cancellation where
+// d = q - p is small.
 inline double divergence(double p, double log_p, double log_q, double d) {
     if (!(fabs(d) < 0.02 * p)) return fmax(0.0, d + (p > 0 ? p * (log_p - log_q) : 0.0));
     const double x = d / p;
@@ -36,10 +48,12 @@ struct LossBase {
     static constexpr bool quadratic = true;
     static constexpr bool labels = true;  // targets are +-1, else any numbers
     static constexpr const char* parameters = "";
-    static constexpr bool smooth = false;  // value has a derivative everywhere; bend is the second one
-    static constexpr bool sides = false;   // with a free intercept, rows with y = +1 and y = -1 keep a sum each
+    // The value has a derivative everywhere.
+    static constexpr bool smooth = false;
+    // With a free intercept, rows with y = +1 and y = -1 keep a sum each.
+    static constexpr bool sides = false;
     explicit LossBase(const LossParams&) {}
-    double bend(double, double, double) const { return 0.0; }
+    double second_derivative(double, double, double) const { return 0.0; }
     double start(double, double) const { return 0.0; }  // a feasible beta for a cold start
 };
 
@@ -52,11 +66,12 @@ struct Hinge : LossBase {
     double h(double y, double, double beta) const { return -y * beta; }
     double lo(double y, double C) const { return y > 0 ? 0.0 : -C; }
     double hi(double y, double C) const { return y > 0 ? C : 0.0; }
-    double right(double y, double, double) const { return -y; }
-    double left(double y, double, double) const { return -y; }
+    double right_derivative(double y, double, double) const { return -y; }
+    double left_derivative(double y, double, double) const { return -y; }
     double curvature(double, double, bool) const { return 0.0; }
     double gap(double y, double C, double beta, double f) const {
-        const double slack = 1 - y * f, alpha = y * beta;
+        const double slack = 1 - y * f;
+        const double alpha = y * beta;
         return slack > 0 ? (C - alpha) * slack : -alpha * slack;
     }
 };
@@ -71,15 +86,16 @@ struct SquaredHinge : LossBase {
         return C * slack * slack;
     }
     double slope(double y, double C, double f) const { return -2 * y * C * fmax(0.0, 1 - y * f); }
-    double bend(double y, double C, double f) const { return y * f < 1 ? 2 * C : 0.0; }
+    double second_derivative(double y, double C, double f) const { return y * f < 1 ? 2 * C : 0.0; }
     double h(double y, double C, double beta) const { return -y * beta + beta * beta / (4 * C); }
     double lo(double y, double) const { return y > 0 ? 0.0 : -kInfinity; }
     double hi(double y, double) const { return y > 0 ? kInfinity : 0.0; }
-    double right(double y, double C, double beta) const { return -y + beta / (2 * C); }
-    double left(double y, double C, double beta) const { return -y + beta / (2 * C); }
+    double right_derivative(double y, double C, double beta) const { return -y + beta / (2 * C); }
+    double left_derivative(double y, double C, double beta) const { return -y + beta / (2 * C); }
     double curvature(double, double C, bool) const { return 1 / (2 * C); }
     double gap(double y, double C, double beta, double f) const {
-        const double slack = 1 - y * f, alpha = y * beta;
+        const double slack = 1 - y * f;
+        const double alpha = y * beta;
         if (slack <= 0) return -alpha * slack + alpha * alpha / (4 * C);
         const double root = C * slack - alpha / 2;
         return root * root / C;
@@ -92,16 +108,26 @@ struct EpsilonInsensitive : LossBase {
     static constexpr bool labels = false;
     double epsilon;
     explicit EpsilonInsensitive(const LossParams& p) : LossBase(p), epsilon(p.epsilon) {}
-    double value(double y, double C, double f) const { return C * fmax(0.0, fabs(y - f) - epsilon); }
-    double slope(double y, double C, double f) const { return f - y >= epsilon ? C : y - f > epsilon ? -C : 0.0; }
+    double value(double y, double C, double f) const {
+        return C * fmax(0.0, fabs(y - f) - epsilon);
+    }
+    double slope(double y, double C, double f) const {
+        return f - y >= epsilon ? C : y - f > epsilon ? -C : 0.0;
+    }
     double h(double y, double, double beta) const { return -y * beta + epsilon * fabs(beta); }
     double lo(double, double C) const { return -C; }
     double hi(double, double C) const { return C; }
-    double right(double y, double, double beta) const { return -y + (beta >= 0 ? epsilon : -epsilon); }
-    double left(double y, double, double beta) const { return -y + (beta > 0 ? epsilon : -epsilon); }
+    double right_derivative(double y, double, double beta) const {
+        return -y + (beta >= 0 ? epsilon : -epsilon);
+    }
+    double left_derivative(double y, double, double beta) const {
+        return -y + (beta > 0 ? epsilon : -epsilon);
+    }
     double curvature(double, double, bool) const { return 0.0; }
     double gap(double y, double C, double beta, double f) const {
-        const double r = y - f, excess = fabs(r) - epsilon, along = r > 0 ? beta : -beta;
+        const double r = y - f;
+        const double excess = fabs(r) - epsilon;
+        const double along = r > 0 ? beta : -beta;
         if (excess > 0) return (C - along) * excess + epsilon * (fabs(beta) - along);
         return fabs(beta) * epsilon - beta * r;
     }
@@ -122,31 +148,36 @@ struct SquaredEpsilonInsensitive : LossBase {
         const double excess = fmax(0.0, fabs(y - f) - epsilon);
         return f > y ? 2 * C * excess : -2 * C * excess;
     }
-    double bend(double y, double C, double f) const { return fabs(y - f) > epsilon ? 2 * C : 0.0; }
+    double second_derivative(double y, double C, double f) const {
+        return fabs(y - f) > epsilon ? 2 * C : 0.0;
+    }
     double h(double y, double C, double beta) const {
         return -y * beta + epsilon * fabs(beta) + beta * beta / (4 * C);
     }
     double lo(double, double) const { return -kInfinity; }
     double hi(double, double) const { return kInfinity; }
-    double right(double y, double C, double beta) const {
+    double right_derivative(double y, double C, double beta) const {
         return -y + (beta >= 0 ? epsilon : -epsilon) + beta / (2 * C);
     }
-    double left(double y, double C, double beta) const {
+    double left_derivative(double y, double C, double beta) const {
         return -y + (beta > 0 ? epsilon : -epsilon) + beta / (2 * C);
     }
     double curvature(double, double C, bool) const { return 1 / (2 * C); }
     double gap(double y, double C, double beta, double f) const {
-        const double r = y - f, excess = fabs(r) - epsilon, along = r > 0 ? beta : -beta;
+        const double r = y - f;
+        const double excess = fabs(r) - epsilon;
+        const double along = r > 0 ? beta : -beta;
         if (excess <= 0) return fabs(beta) * epsilon - beta * r + beta * beta / (4 * C);
         const double root = C * excess - along / 2;
         return root * root / C + epsilon * (fabs(beta) - along);
     }
 };
 
-// C log(1 + exp(-y f));  h = a log a + (C-a) log(C-a) - C log C with a = y beta strictly inside (0, C)
+// C log(1 + exp(-y f));  h = a log a + (C-a) log(C-a) - C log C, a = y beta strictly in (0, C)
 //
-// Near its bounds h' has no limit, and a variable there can violate optimality as much as it likes without being worth a
-// step. So a solver works in the box floor <= a/C <= 1 - floor, with a floor far below its tolerance.
+// Near its bounds h' has no limit, and a variable there can violate optimality as much as it likes
+// without being worth a step. So a solver works in the box floor <= a/C <= 1 - floor, with a floor
+// far below its tolerance.
 struct Logistic : LossBase {
     static constexpr const char* name = "logistic";
     static constexpr bool smooth = true;
@@ -160,7 +191,7 @@ struct Logistic : LossBase {
     double start(double y, double C) const { return y * C / 2; }
     double value(double y, double C, double f) const { return C * softplus(-y * f); }
     double slope(double y, double C, double f) const { return -y * C / (1 + exp(y * f)); }
-    double bend(double, double C, double f) const {
+    double second_derivative(double, double C, double f) const {
         const double e = exp(-fabs(f));
         return C * e / ((1 + e) * (1 + e));
     }
@@ -170,21 +201,30 @@ struct Logistic : LossBase {
     }
     double lo(double y, double C) const { return y > 0 ? least(C) : -most(C); }
     double hi(double y, double C) const { return y > 0 ? most(C) : -least(C); }
-    double right(double y, double C, double beta) const {
+    double right_derivative(double y, double C, double beta) const {
         const double a = inside(y * beta, C);
         return y * (log(a) - log(C - a));
     }
-    double left(double y, double C, double beta) const { return right(y, C, beta); }
+    double left_derivative(double y, double C, double beta) const {
+        return right_derivative(y, C, beta);
+    }
     double curvature(double, double C, bool) const { return 4 / C; }  // the least: at a = C/2
-    double steepness(double C, double a) const { return 1 / inside(a, C) + 1 / (C - inside(a, C)); }  // the real one
-    // Minimises k/2 (a - a0)^2 + g (a - a0) + h(a), g = y f, in the log-odds t = log(a / (C - a)), where the derivative
-    // r(t) = k (C s(t) - a0) + g + t has a slope of at least one: Newton, bisecting where it leaves the bracket.
+    // The real curvature at a.
+    double steepness(double C, double a) const { return 1 / inside(a, C) + 1 / (C - inside(a, C)); }
+    // Minimises k/2 (a - a0)^2 + g (a - a0) + h(a), g = y f, in the log-odds t = log(a / (C - a)),
+    // where the derivative r(t) = k (C s(t) - a0) + g + t has a slope of at least one: Newton,
+    // bisecting where it leaves the bracket.
     double step(double y, double C, double beta, double f, double k) const {
-        const double a0 = inside(y * beta, C), g = y * f;
-        double low = -g - k * (C - a0), high = -g + k * a0, t = log(a0) - log(C - a0);
+        const double a0 = inside(y * beta, C);
+        const double g = y * f;
+        double low = -g - k * (C - a0);
+        double high = -g + k * a0;
+        double t = log(a0) - log(C - a0);
         if (!(t > low && t < high)) t = (low + high) / 2;
         for (int step = 0; step < 100; ++step) {
-            const double e = exp(-fabs(t)), share = (t > 0 ? 1 : e) / (1 + e), r = k * (C * share - a0) + g + t;
+            const double e = exp(-fabs(t));
+            const double share = (t > 0 ? 1 : e) / (1 + e);
+            const double r = k * (C * share - a0) + g + t;
             (r > 0 ? high : low) = t;
             if (fabs(r) <= 4e-16 * (fabs(t) + fabs(g) + k * (C * share + a0))) break;
             t -= r / (1 + k * C * e / ((1 + e) * (1 + e)));
@@ -193,30 +233,41 @@ struct Logistic : LossBase {
         const double e = exp(-fabs(t));
         return y * inside(C * (t > 0 ? 1 : e) / (1 + e), C);
     }
-    double gap(double y, double C, double beta, double f) const {  // C times a Kullback-Leibler divergence
-        const double a = inside(y * beta, C), p = a / C, rest = (C - a) / C, m = y * f, e = exp(-fabs(m));
+    // C times a Kullback-Leibler divergence.
+    double gap(double y, double C, double beta, double f) const {
+        const double a = inside(y * beta, C);
+        const double p = a / C;
+        const double rest = (C - a) / C;
+        const double m = y * f;
+        const double e = exp(-fabs(m));
         // From q = 1 / (1 + exp(m)), by way of the smaller of q and 1 - q.
-        const double small = e / (1 + e), d = m > 0 ? small - p : rest - small;
-        return C * (divergence(p, log(p), -softplus(m), d) + divergence(rest, log1p(-p), -softplus(-m), -d));
+        const double small = e / (1 + e);
+        const double d = m > 0 ? small - p : rest - small;
+        return C * (divergence(p, log(p), -softplus(m), d) +
+                    divergence(rest, log1p(-p), -softplus(-m), -d));
     }
 };
 
-// C/2 [ (1-theta-u)_+^2 + upsilon (u-1-theta)_+^2 ], u = y f;  with g = y beta, a = 1/C, b = 1/(C upsilon):
-// h = a/2 g_+^2 + b/2 g_-^2 - g + theta |g|      (upsilon = 0: g >= 0)
+// C/2 [ (1-theta-u)_+^2 + upsilon (u-1-theta)_+^2 ], u = y f;
+// h = a/2 g_+^2 + b/2 g_-^2 - g + theta |g| with g = y beta, a = 1/C, b = 1/(C upsilon)
+// (upsilon = 0: g >= 0)
 struct MarginDistribution : LossBase {
     static constexpr const char *name = "margin_distribution", *parameters = "theta upsilon";
     static constexpr bool smooth = true;
     double theta, upsilon;
-    explicit MarginDistribution(const LossParams& p) : LossBase(p), theta(p.theta), upsilon(p.upsilon) {}
+    explicit MarginDistribution(const LossParams& p)
+        : LossBase(p), theta(p.theta), upsilon(p.upsilon) {}
     double value(double y, double C, double f) const {
-        const double u = y * f, low = fmax(0.0, 1 - theta - u), high = fmax(0.0, u - 1 - theta);
+        const double u = y * f;
+        const double low = fmax(0.0, 1 - theta - u);
+        const double high = fmax(0.0, u - 1 - theta);
         return C / 2 * (low * low + upsilon * high * high);
     }
     double slope(double y, double C, double f) const {
         const double u = y * f;
         return y * C * (upsilon * fmax(0.0, u - 1 - theta) - fmax(0.0, 1 - theta - u));
     }
-    double bend(double y, double C, double f) const {
+    double second_derivative(double y, double C, double f) const {
         const double u = y * f;
         return u < 1 - theta ? C : u > 1 + theta ? C * upsilon : 0.0;
     }
@@ -230,20 +281,27 @@ struct MarginDistribution : LossBase {
     double derivative(double C, double g, bool positive) const {
         return (g == 0 ? 0.0 : stiffness(C, positive) * g) - 1 + (positive ? theta : -theta);
     }
-    double right(double y, double C, double beta) const {
+    double right_derivative(double y, double C, double beta) const {
         return y > 0 ? derivative(C, beta, beta >= 0) : -derivative(C, -beta, beta < 0);
     }
-    double left(double y, double C, double beta) const {
+    double left_derivative(double y, double C, double beta) const {
         return y > 0 ? derivative(C, beta, beta > 0) : -derivative(C, -beta, beta <= 0);
     }
-    double curvature(double y, double C, bool positive) const { return stiffness(C, (y > 0) == positive); }
+    double curvature(double y, double C, bool positive) const {
+        return stiffness(C, (y > 0) == positive);
+    }
     double gap(double y, double C, double beta, double f) const {
-        const double u = y * f, s = 1 - theta - u, t = u - 1 - theta, g = y * beta, a = 1 / C;
+        const double u = y * f;
+        const double s = 1 - theta - u;
+        const double t = u - 1 - theta;
+        const double g = y * beta;
+        const double a = 1 / C;
         if (g >= 0) {
             if (s > 0) return (s - a * g) * (s - a * g) / (2 * a);
             return upsilon * C / 2 * fmax(0.0, t) * fmax(0.0, t) + a / 2 * g * g - s * g;
         }
-        const double b = 1 / (C * upsilon), m = -g;
+        const double b = 1 / (C * upsilon);
+        const double m = -g;
         if (t > 0) return (t - b * m) * (t - b * m) / (2 * b);
         return fmax(0.0, s) * fmax(0.0, s) / (2 * a) + b / 2 * m * m - t * m;
     }
@@ -264,22 +322,55 @@ struct Huber : LossBase {
     double slope(double y, double C, double f) const {
         return f - y >= epsilon ? C : y - f >= epsilon ? -C : C * (f - y) / epsilon;
     }
-    double bend(double y, double C, double f) const { return fabs(y - f) < epsilon ? C / epsilon : 0.0; }
-    double h(double y, double C, double beta) const { return -y * beta + epsilon * beta * beta / (2 * C); }
+    double second_derivative(double y, double C, double f) const {
+        return fabs(y - f) < epsilon ? C / epsilon : 0.0;
+    }
+    double h(double y, double C, double beta) const {
+        return -y * beta + epsilon * beta * beta / (2 * C);
+    }
     double lo(double, double C) const { return -C; }
     double hi(double, double C) const { return C; }
-    double right(double y, double C, double beta) const { return -y + epsilon * beta / C; }
-    double left(double y, double C, double beta) const { return -y + epsilon * beta / C; }
+    double right_derivative(double y, double C, double beta) const {
+        return -y + epsilon * beta / C;
+    }
+    double left_derivative(double y, double C, double beta) const {
+        return -y + epsilon * beta / C;
+    }
     double curvature(double, double C, bool) const { return epsilon / C; }
     double gap(double y, double C, double beta, double f) const {
-        const double r = y - f, along = r > 0 ? beta : -beta, rest = C - along;
+        const double r = y - f;
+        const double along = r > 0 ? beta : -beta;
+        const double rest = C - along;
         if (fabs(r) >= epsilon) return rest * (fabs(r) - epsilon) + epsilon * rest * rest / (2 * C);
         const double root = r - epsilon * beta / C;
         return C * root * root / (2 * epsilon);
     }
 };
 
-// C max(0, -f): what lies below the plane f = 0;  h = 0 on 0 <= beta <= C. It asks for a sum of beta that is not zero.
+// C quantile r where r = y - f > 0, else -C (1 - quantile) r;
+// h = -y beta, -C (1 - quantile) <= beta <= C quantile
+struct Pinball : LossBase {
+    static constexpr const char *name = "pinball", *parameters = "quantile";
+    static constexpr bool labels = false;
+    double quantile;
+    explicit Pinball(const LossParams& p) : LossBase(p), quantile(p.quantile) {}
+    double value(double y, double C, double f) const {
+        return f < y ? hi(y, C) * (y - f) : -lo(y, C) * (f - y);
+    }
+    double slope(double y, double C, double f) const { return f < y ? -hi(y, C) : -lo(y, C); }
+    double h(double y, double, double beta) const { return -y * beta; }
+    double lo(double, double C) const { return -C * (1 - quantile); }
+    double hi(double, double C) const { return C * quantile; }
+    double right_derivative(double y, double, double) const { return -y; }
+    double left_derivative(double y, double, double) const { return -y; }
+    double curvature(double, double, bool) const { return 0.0; }
+    double gap(double y, double C, double beta, double f) const {
+        return f < y ? (hi(y, C) - beta) * (y - f) : (beta - lo(y, C)) * (f - y);
+    }
+};
+
+// C max(0, -f): what lies below the plane f = 0;  h = 0 on 0 <= beta <= C. It asks for a sum of
+// beta that is not zero.
 struct OneClass : LossBase {
     static constexpr const char* name = "one_class";
     using LossBase::LossBase;
@@ -288,14 +379,17 @@ struct OneClass : LossBase {
     double h(double, double, double) const { return 0.0; }
     double lo(double, double) const { return 0.0; }
     double hi(double, double C) const { return C; }
-    double right(double, double, double) const { return 0.0; }
-    double left(double, double, double) const { return 0.0; }
+    double right_derivative(double, double, double) const { return 0.0; }
+    double left_derivative(double, double, double) const { return 0.0; }
     double curvature(double, double, bool) const { return 0.0; }
-    double gap(double, double C, double beta, double f) const { return f < 0 ? (beta - C) * f : beta * f; }
+    double gap(double, double C, double beta, double f) const {
+        return f < 0 ? (beta - C) * f : beta * f;
+    }
 };
 
-// C max(0, -y f): what lies beyond the plane of its side, f + b = 0 with a b for each sign of y;  h = 0 on 0 <= y beta <= C. Points
-// of the dual whose sides sum to one and minus one are pairs of points, one in the (reduced) hull of each side.
+// C max(0, -y f): what lies beyond the plane of its side, f + b = 0 with a b for each sign of y;
+// h = 0 on 0 <= y beta <= C. Points of the dual whose sides sum to one and minus one are pairs of
+// points, one in the (reduced) hull of each side.
 struct Hull : LossBase {
     static constexpr const char* name = "hull";
     static constexpr bool sides = true;
@@ -305,10 +399,12 @@ struct Hull : LossBase {
     double h(double, double, double) const { return 0.0; }
     double lo(double y, double C) const { return y > 0 ? 0.0 : -C; }
     double hi(double y, double C) const { return y > 0 ? C : 0.0; }
-    double right(double, double, double) const { return 0.0; }
-    double left(double, double, double) const { return 0.0; }
+    double right_derivative(double, double, double) const { return 0.0; }
+    double left_derivative(double, double, double) const { return 0.0; }
     double curvature(double, double, bool) const { return 0.0; }
-    double gap(double y, double C, double beta, double f) const { return y * f < 0 ? (beta - y * C) * f : beta * f; }
+    double gap(double y, double C, double beta, double f) const {
+        return y * f < 0 ? (beta - y * C) * f : beta * f;
+    }
 };
 
 template <class... L>
@@ -325,8 +421,8 @@ struct LossList {
     }
 };
 
-using Losses = LossList<Hinge, SquaredHinge, EpsilonInsensitive, SquaredEpsilonInsensitive, Logistic, MarginDistribution, Huber,
-                        OneClass, Hull>;
+using Losses = LossList<Hinge, SquaredHinge, EpsilonInsensitive, SquaredEpsilonInsensitive,
+                        Logistic, MarginDistribution, Huber, Pinball, OneClass, Hull>;
 
 // One variable that moves: beta + direction * s.
 struct Mover {
@@ -335,22 +431,28 @@ struct Mover {
 };
 
 // The minimiser over 0 <= s <= limit of
-//     curvature/2 s^2 + slope s + sum over movers of h(beta + direction s) - h(beta) - s h'(beta in that direction)
-// where `slope` already holds the movers' one-sided derivatives and is negative.
+//     curvature/2 s^2 + slope s + sum over movers of h(beta + direction s) - h(beta) - s h'(beta)
+// with the derivative h' in that direction, where `slope` already holds the movers' one-sided
+// derivatives and is negative.
 template <class L, int N>
-MARGRAVE_INLINE double line_minimum(const L& loss, double slope, double curvature, double limit, const Mover (&movers)[N]) {
+MARGRAVE_INLINE double line_minimum(const L& loss, double slope, double curvature, double limit,
+                                    const Mover (&movers)[N]) {
     if constexpr (L::quadratic) {
         double s = 0;
         bool crossed[N] = {};
         for (;;) {
-            double end = limit, total = curvature;
+            double end = limit;
+            double total = curvature;
             int kink = -1;
             for (int m = 0; m < N; ++m) {
                 const Mover& v = movers[m];
                 const bool towards_zero = !crossed[m] && v.beta * v.direction < 0;
                 const bool positive = towards_zero ? v.beta > 0 : v.direction > 0;
                 total += loss.curvature(v.y, v.C, positive);
-                if (towards_zero && fabs(v.beta) < end) end = fabs(v.beta), kink = m;
+                if (towards_zero && fabs(v.beta) < end) {
+                    end = fabs(v.beta);
+                    kink = m;
+                }
             }
             const double root = total > 0 ? s - slope / total : kInfinity;
             if (root <= end) return root;
@@ -359,29 +461,35 @@ MARGRAVE_INLINE double line_minimum(const L& loss, double slope, double curvatur
             if (kink < 0) return s;
             const Mover& v = movers[kink];
             crossed[kink] = true;
-            slope += loss.right(v.y, v.C, 0.0) - loss.left(v.y, v.C, 0.0);
+            slope += loss.right_derivative(v.y, v.C, 0.0) - loss.left_derivative(v.y, v.C, 0.0);
             if (slope >= 0) return s;
         }
     } else {
-        // The derivative is increasing, with logarithms that are steep near the bounds: Newton steps where they shrink the
-        // bracket, in turn with bisections, geometric while the bracket spans orders of magnitude.
+        // The derivative is increasing, with logarithms that are steep near the bounds: Newton
+        // steps where they shrink the bracket, in turn with bisections, geometric while the bracket
+        // spans orders of magnitude.
         const auto derivative = [&](double s, double& second) {
             double first = slope + curvature * s;
             second = curvature;
             for (const Mover& v : movers) {
-                const double moved = v.beta + v.direction * s, a = loss.inside(v.y * moved, v.C);
-                first += v.direction * (loss.right(v.y, v.C, moved) - loss.right(v.y, v.C, v.beta));
+                const double moved = v.beta + v.direction * s;
+                const double a = loss.inside(v.y * moved, v.C);
+                first += v.direction * (loss.right_derivative(v.y, v.C, moved) -
+                                        loss.right_derivative(v.y, v.C, v.beta));
                 second += v.C / (a * (v.C - a));
             }
             return first;
         };
-        double low = 0, high = limit, second;
+        double low = 0;
+        double high = limit;
+        double second;
         if (derivative(high, second) <= 0) return high;
         derivative(0, second);
         double s = -slope / second;
         for (int step = 0; step < 100; ++step) {
             const bool wide = low > 0 && high > 4 * low;
-            if (!(s > low && s < high) || (wide && step % 2)) s = wide ? sqrt(low) * sqrt(high) : (low + high) / 2;
+            if (!(s > low && s < high) || (wide && step % 2))
+                s = wide ? sqrt(low) * sqrt(high) : (low + high) / 2;
             const double first = derivative(s, second);
             (first > 0 ? high : low) = s;
             if (fabs(first) <= 1e-14 * fabs(slope) || high - low <= 1e-15 * high) break;
@@ -391,25 +499,31 @@ MARGRAVE_INLINE double line_minimum(const L& loss, double slope, double curvatur
     }
 }
 
-// The exact minimiser over one variable with the score f and the kernel value k with itself, that is of
+// The exact minimiser over one variable with the score f and the kernel value k with itself, that
+// is of
+//
 //     k/2 (b - beta)^2 + f (b - beta) + h(b)    over lo <= b <= hi.
-// A parabola on each side of zero: its minimum on the side of beta if that is where it lies, else the one on the other side,
-// else the corner between them.
+// A parabola on each side of zero: its minimum on the side of beta if that is where it lies, else
+// the one on the other side, else the corner between them.
 template <class L>
-MARGRAVE_INLINE double one_step(const L& loss, double y, double C, double beta, double f, double k) {
+MARGRAVE_INLINE double one_step(const L& loss, double y, double C, double beta, double f,
+                                double k) {
     if constexpr (!L::quadratic) {
         return loss.step(y, C, beta, f, k);
     } else {
-        const double lo = loss.lo(y, C), hi = loss.hi(y, C);
+        const double lo = loss.lo(y, C);
+        const double hi = loss.hi(y, C);
         const auto inside = [&](double b) { return b < lo ? lo : b > hi ? hi : b; };
         const auto step = [&](double slope, double from, bool positive) {
             return slope == 0 ? from : from - slope / (k + loss.curvature(y, C, positive));
         };
         if (beta != 0) {
-            const double b = step(f + loss.right(y, C, beta), beta, beta > 0);
+            const double b = step(f + loss.right_derivative(y, C, beta), beta, beta > 0);
             if (b != 0 && (b > 0) == (beta > 0)) return inside(b);
         }
-        const double at_zero = f - k * beta, right = at_zero + loss.right(y, C, 0.0), left = at_zero + loss.left(y, C, 0.0);
+        const double at_zero = f - k * beta;
+        const double right = at_zero + loss.right_derivative(y, C, 0.0);
+        const double left = at_zero + loss.left_derivative(y, C, 0.0);
         return inside(right < 0 ? step(right, 0.0, true) : left > 0 ? step(left, 0.0, false) : 0.0);
     }
 }

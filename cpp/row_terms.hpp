@@ -301,7 +301,7 @@ class RowTerms {
         const double y = y_[i];
         const double C = C_[i];
         if (delta == 0) {
-            if (second) *second = loss.bend(y, C, f);
+            if (second) *second = loss.second_derivative(y, C, f);
             return -loss.slope(y, C, f);
         }
         const double k = delta / C;
@@ -309,7 +309,8 @@ class RowTerms {
         const double hi = loss.hi(y, C);
         const double beta = one_step(loss, y, C, centre ? centre[i] : 0.0, f, k);
         if (second) {
-            const bool corner = beta == 0 && loss.right(y, C, 0.0) != loss.left(y, C, 0.0);
+            const bool corner =
+                beta == 0 && loss.right_derivative(y, C, 0.0) != loss.left_derivative(y, C, 0.0);
             const bool free = beta > lo && beta < hi && !corner;
             *second = free ? 1 / (k + loss.curvature(y, C, beta > 0)) : 0.0;
         }

@@ -30,25 +30,26 @@ using Aligned = std::vector<T, CacheLineAllocator<T>>;
 // How rows are packed for a kernel.
 template <class T>
 struct PackingRule {
-    Pairing pairing = Pairing::dot;
-    bool sparse_queries = false;  // pack queries as compressed rows, even if the data are dense
-    // Subtracted from dense rows where the kernel allows, against cancellation.
-    const double* centre = nullptr;
+    Pairing pairing = Pairing::product;
+    bool sparse_queries = false;  // queries are packed as compressed rows, whatever the data are
+    const double* centre =
+        nullptr;  // subtracted from dense rows where the kernel allows: less cancellation
     T (*square)(const T* values, std::int64_t count, bool sparse) = nullptr;
 
     bool counts(T x) const { return !sparse_queries || x != 0; }
     T query_term(const std::vector<T>& row) const {
-        return pairing == Pairing::dot
-                   ? square(row.data(), std::int64_t(row.size()), sparse_queries)
-                   : T(0);
+        return pairing == Pairing::distance
+                   ? T(0)
+                   : square(row.data(), std::int64_t(row.size()), sparse_queries);
     }
     // A sparse query leaves out the features that only the point has: a distance needs sum |z_k|
-    // for them.
+    // for them, in the order of a tile's sums, so that equal points are at a distance of exactly
+    // zero.
     T point_term(const std::vector<T>& row) const {
-        if (pairing == Pairing::dot || !sparse_queries) return query_term(row);
-        double sum = 0;
-        for (T x : row) sum += std::fabs(double(x));
-        return T(sum);
+        if (pairing != Pairing::distance || !sparse_queries) return query_term(row);
+        T sum[2] = {0, 0};
+        for (std::size_t k = 0; k < row.size(); ++k) sum[k % 2] += std::fabs(row[k]);
+        return sum[0] + sum[1];
     }
 };
 
@@ -83,8 +84,8 @@ class PanelBuffer {
 
     // Some of the packed panels.
     Panels<T> view(std::int64_t first, std::int64_t count) const {
-        return {count, features_, values_.data() + first * features_ * L, own_.data() + first * L,
-                nullptr};
+        return {count,   features_, values_.data() + first * features_ * L, own_.data() + first * L,
+                nullptr, nullptr};
     }
 
   private:
@@ -106,7 +107,12 @@ class PanelBuffer {
             });
             own_[i] = rule.point_term(row_);
         }
-        return {1, std::int64_t(touched_.size()), values_.data(), own_.data(), slot_.data()};
+        return {1,
+                std::int64_t(touched_.size()),
+                values_.data(),
+                own_.data(),
+                slot_.data(),
+                touched_.data()};
     }
 
     std::int64_t features_ = 0;

@@ -134,6 +134,52 @@ MARGRAVE_INLINE V hyperbolic_tangent(V x) {
     return x < 0 ? -t : t;
 }
 
+// Roots of negative numbers, which come from rounding, are zero. The compiler makes one instruction
+// of the loop.
+template <class V>
+MARGRAVE_INLINE V square_root(V x) {
+    x = x > 0 ? x : V{};
+    V root;
+    for (unsigned j = 0; j < sizeof(V) / sizeof(x[0]); ++j) {
+        if constexpr (sizeof(x[0]) == 4) {
+            root[j] = __builtin_sqrtf(x[j]);
+        } else {
+            root[j] = __builtin_sqrt(x[j]);
+        }
+    }
+    return root;
+}
+
+// log2 x of positive normal numbers x = m 2^e with m between the roots of 1/2 and 2: the series of
+// the area hyperbolic tangent of (m - 1) / (m + 1).
+template <class T>
+MARGRAVE_INLINE Vec<T> binary_logarithm(Vec<T> x) {
+    using Int = typename Simd<T>::Int;
+    constexpr bool single = sizeof(T) == 4;
+    constexpr int bits = single ? 23 : 52;
+    constexpr int terms = single ? 5 : 11;
+    constexpr Int root_of_half = single ? Int(0x3f3504f3) : Int(0x3fe6a09e667f3bcd);
+    constexpr T magic = single ? T(12582912) : T(6755399441055744);
+    const IVec<T> e = ((IVec<T>)x - root_of_half) >> bits;
+    const Vec<T> m = (Vec<T>)((IVec<T>)x - (e << bits));
+    const Vec<T> exponent = (Vec<T>)((IVec<T>)splat(magic) + e) - magic;
+    const Vec<T> z = (m - 1) / (m + 1);
+    const Vec<T> square = z * z;
+    Vec<T> sum = splat(T(1) / (2 * terms - 1));
+    for (int k = terms - 2; k >= 0; --k) sum = sum * square + T(1) / (2 * k + 1);
+    return exponent + sum * z * T(2 * kLog2E);
+}
+
+// x^p for 0 < p <= 1; zero where x is not positive.
+template <class V, class T>
+MARGRAVE_INLINE V fraction_power(V x, T p) {
+    if (p == 1) return x;
+    if (p == T(0.5)) return square_root(x);
+    const V t = binary_logarithm<T>(x) * p;
+    const V inverse = power_of_two(-absolute(t));
+    return x > 0 ? (t > 0 ? 1 / inverse : inverse) : V{};
+}
+
 template <class V>
 MARGRAVE_INLINE V integer_power(V x, int n) {
     V result = V{} + 1;

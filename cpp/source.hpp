@@ -64,7 +64,7 @@ class TileSource final : public KernelSource<T> {
           threads_(threads) {
         Kernels::visit(kernel.id, [&](auto k) {
             rule_.pairing = k.pairing;
-            shift_invariant_ = k.shift_invariant;
+            shift_invariant_ = is_shift_invariant<decltype(k)>;
             additive_ = k.additive;
         });
         rule_.square = operations_.square;
@@ -73,7 +73,7 @@ class TileSource final : public KernelSource<T> {
             Sketch sketch(queries);
             // Compressed queries are faster where most entries are zero; centring must then leave
             // those zeros.
-            rule_.sparse_queries = rule_.pairing == Pairing::dot && sketch.density < kSparse;
+            rule_.sparse_queries = rule_.pairing != Pairing::distance && sketch.density < kSparse;
             if (rule_.sparse_queries) {
                 density_ = sketch.density;
                 for (std::size_t k = 0; k < sketch.mean.size(); ++k)
@@ -215,7 +215,8 @@ class TileSource final : public KernelSource<T> {
     // for the point's features; it is zero before and after.
     void sum_carefully(const Subset& queries, const double* coef, std::int64_t point,
                        std::vector<double>& z, double& sum, double& error) const {
-        const bool dot = rule_.pairing == Pairing::dot;
+        const bool dot = rule_.pairing != Pairing::distance;
+        const double units = (kernel_.power == 1 ? 2 : 64) * kUnit;  // powers go by logarithms
         const double terms = 3 * double(points_.features) + 2;
         const double second_order = terms * terms * kUnit * kUnit;
         CompensatedSum own_z, total;
@@ -227,7 +228,7 @@ class TileSource final : public KernelSource<T> {
         for (std::int64_t q = 0; q < queries.count; ++q) {
             double size = 0;
             const double s = careful_pair(queries[q], z, own_z, dot, size).value();
-            const double off = 2 * kUnit * std::fabs(s) + second_order * size;
+            const double off = units * std::fabs(s) + second_order * size;
             const double k = value_of(s);
             const double above = std::fabs(value_of(s + off) - k);
             const double below = std::fabs(value_of(s - off) - k);
@@ -245,22 +246,15 @@ class TileSource final : public KernelSource<T> {
         double size = 0;
         points_.each(row, [&](std::int64_t k, double v) {
             const double x = v - (rule_.centre ? rule_.centre[k] : 0);
-            size += rule_.pairing == Pairing::dot ? x * x : std::fabs(x);
+            size += rule_.pairing == Pairing::distance ? std::fabs(x) : x * x;
         });
         return size;
     }
     double diagonal_of(double size) const {
-        double value = 0;
-        Kernels::visit(kernel_.id, [&](auto k) {
-            const double own = k.pairing == Pairing::dot ? size : 0.0;
-            value = decltype(k)::template map<Vec<double>, double>(kernel_, splat(own), own,
-                                                                   splat(own))[0];
-        });
-        return value + kernel_.offset;
+        return value_of(shift_invariant_ ? 0.0 : size) + kernel_.offset;
     }
 
-    // The number on which the kernel value of a query x and the point z depends: x'z, |x - z|_1, or
-    // |x - z|^2 for kernels that compute distances from products.
+    // The number that the kernel maps, of a query and the point spread out in z.
     CompensatedSum careful_pair(std::int64_t query, const std::vector<double>& z,
                                 CompensatedSum own_z, bool dot, double& size) const {
         CompensatedSum sum;
@@ -278,30 +272,34 @@ class TileSource final : public KernelSource<T> {
             });
             return sum;
         }
+        if (!shift_invariant_) {
+            queries_.each(query, [&](std::int64_t k, double x) {
+                sum.add_product(x, z[k]);
+                size += 2 * std::fabs(x * z[k]);
+            });
+            return sum;
+        }
+        // Squares of differences: what is close to zero keeps its digits. The features that a
+        // sparse query has not are the rest.
+        CompensatedSum rest = own_z;
         queries_.each(query, [&](std::int64_t k, double x) {
-            sum.add_product(x, z[k]);
-            size += 2 * std::fabs(x * z[k]);
+            CompensatedSum apart{x, 0};
+            apart.add(-z[k]);
+            sum.add_product(apart.high, apart.high);
+            sum.low += 2 * apart.high * apart.low;
+            if (queries_.sparse) rest.add_product(-z[k], z[k]);
         });
-        if (!shift_invariant_) return sum;
-        CompensatedSum distance = own_z;
-        queries_.each(query, [&](std::int64_t, double x) {
-            distance.add_product(x, x);
-            size += x * x;
-        });
-        distance.add(-2 * sum.high);
-        distance.low -= 2 * sum.low;
-        return distance;
+        size = sum.high;
+        if (!queries_.sparse) return sum;
+        size += 2 * own_z.high;
+        sum.add(rest.high);
+        sum.low += rest.low;
+        return sum;
     }
-    // The kernel as a function of that number. A squared distance goes in as -2 (-|x - z|^2 / 2),
-    // with zero for both squares.
-    double value_of(double sum) const {
+    double value_of(double number) const {
         double value = 0;
         Kernels::visit(kernel_.id, [&](auto k) {
-            const double s = decltype(k)::pairing == Pairing::dot && decltype(k)::shift_invariant
-                                 ? -sum / 2
-                                 : sum;
-            value = decltype(k)::template map<Vec<double>, double>(kernel_, splat(s), 0.0,
-                                                                   splat(0.0))[0];
+            value = decltype(k)::template map<Vec<double>, double>(kernel_, splat(number))[0];
         });
         return value;
     }

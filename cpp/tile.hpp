@@ -15,10 +15,56 @@ constexpr int kSubtiles = 128 / (2 * kVectorBytes);  // pairs of vectors in a pa
 
 template <class T, Pairing pairing>
 MARGRAVE_INLINE Vec<T> pair_up(Vec<T> sum, T x, Vec<T> z) {
-    if constexpr (pairing == Pairing::dot)
-        return sum + x * z;
-    else
+    if constexpr (pairing == Pairing::distance)
         return sum + absolute(x - z);
+    else
+        return sum + x * z;
+}
+
+// The number that a kernel maps, of a sum over the features and both points' own terms.
+template <class T, Pairing pairing>
+MARGRAVE_INLINE Vec<T> number(Vec<T> sum, T own_x, Vec<T> own_z) {
+    if constexpr (pairing == Pairing::squares) return own_x + own_z - 2 * sum;
+    if constexpr (pairing == Pairing::distance) return sum + own_z;
+    return sum;
+}
+
+// Where a squared distance has lost too many digits for a kernel that is steep at zero.
+template <class T>
+MARGRAVE_INLINE IVec<T> is_close(Vec<T> square, T own_x, Vec<T> own_z) {
+    return square * T(kFar * kFar) < own_x + own_z;
+}
+
+template <class T>
+MARGRAVE_INLINE bool any(IVec<T> lanes) {
+    typename Simd<T>::Int found = 0;
+    for (int j = 0; j < Simd<T>::width; ++j) found |= lanes[j];
+    return found != 0;
+}
+
+// |x - z|^2 of a compressed row from all features of the panel: slow, for close points.
+template <class T>
+Vec<T> sparse_squares(const Queries<T>& queries, std::int64_t query, const T* panel,
+                      const Panels<T>& panels) {
+    const std::int64_t begin = queries.starts[query];
+    const std::int64_t end = queries.starts[query + 1];
+    Vec<T> sum = {};
+    std::int64_t at = begin;
+    std::int64_t last = -1;
+    for (std::int64_t k = 0; k < panels.features; ++k) {
+        const std::int64_t column = panels.columns ? panels.columns[k] : k;
+        // Columns of a compact panel ascend, but for a step back per point.
+        if (column < last) at = begin;
+        last = column;
+        while (at < end && queries.columns[at] < column) ++at;
+        const T x = at < end && queries.columns[at] == column ? queries.values[at] : T(0);
+        const Vec<T> apart = x - load(panel + k * kLanes<T>);
+        sum += apart * apart;
+    }
+    if (!panels.slot) return sum;
+    for (at = begin; at < end; ++at)
+        if (panels.slot[queries.columns[at]] < 0) sum += queries.values[at] * queries.values[at];
+    return sum;
 }
 
 // use(query, member, v0, v1): kernel values of one query with the two vectors of points at `lane`.
@@ -41,10 +87,31 @@ MARGRAVE_INLINE void dense_tile(const KernelParams& params, const Queries<T>& qu
     }
     const T offset = T(params.offset);
     const T* own_x = queries.own + group * kGroup + first;
+    const Vec<T> own_z[2] = {load(own), load(own + W)};
 #pragma GCC unroll 12
     for (int r = 0; r < kTileRows; ++r)
-        use(first + r, K::template map<Vec<T>, T>(params, sum[r][0], own_x[r], load(own)) + offset,
-            K::template map<Vec<T>, T>(params, sum[r][1], own_x[r], load(own + W)) + offset);
+        for (int v = 0; v < 2; ++v)
+            sum[r][v] = number<T, K::pairing>(sum[r][v], own_x[r], own_z[v]);
+    if constexpr (K::steep) {
+        IVec<T> found = {};
+        for (int r = 0; r < kTileRows; ++r)
+            for (int v = 0; v < 2; ++v) found |= is_close<T>(sum[r][v], own_x[r], own_z[v]);
+        for (int r = 0; r < kTileRows && any<T>(found); ++r)
+            for (int v = 0; v < 2; ++v) {
+                const IVec<T> close = is_close<T>(sum[r][v], own_x[r], own_z[v]);
+                if (!any<T>(close)) continue;
+                Vec<T> square = {};
+                for (std::int64_t k = 0; k < queries.features; ++k) {
+                    const Vec<T> apart = x[k * kGroup + r] - load(panel + k * L + v * W);
+                    square += apart * apart;
+                }
+                sum[r][v] = close ? square : sum[r][v];
+            }
+    }
+#pragma GCC unroll 12
+    for (int r = 0; r < kTileRows; ++r)
+        use(first + r, K::template map<Vec<T>, T>(params, sum[r][0]) + offset,
+            K::template map<Vec<T>, T>(params, sum[r][1]) + offset);
 }
 
 // The same for one compressed row. Two features at a time, in separate sums, to hide the latency of
@@ -52,9 +119,10 @@ MARGRAVE_INLINE void dense_tile(const KernelParams& params, const Queries<T>& qu
 template <class T, class K, class Use>
 MARGRAVE_INLINE void sparse_tile(const KernelParams& params, const Queries<T>& queries,
                                  std::int64_t query, const T* panel, const T* own,
-                                 const std::int32_t* slot, Use&& use) {
+                                 const Panels<T>& panels, Use&& use) {
     constexpr int W = Simd<T>::width;
     constexpr int L = kLanes<T>;
+    const std::int32_t* slot = panels.slot;
     Vec<T> sum[2][2] = {};
     T absent = 0;
     const auto add = [&](std::int64_t at, int way) {
@@ -80,10 +148,18 @@ MARGRAVE_INLINE void sparse_tile(const KernelParams& params, const Queries<T>& q
     if (at < end) add(at, 0);
     const T offset = T(params.offset);
     const T own_x = queries.own[query];
-    use(K::template map<Vec<T>, T>(params, sum[0][0] + sum[1][0] + absent, own_x, load(own)) +
-            offset,
-        K::template map<Vec<T>, T>(params, sum[0][1] + sum[1][1] + absent, own_x, load(own + W)) +
-            offset);
+    for (int v = 0; v < 2; ++v) {
+        const Vec<T> own_z = load(own + v * W);
+        const Vec<T> found = number<T, K::pairing>(sum[0][v] + sum[1][v] + absent, own_x, own_z);
+        sum[0][v] = found;
+        if constexpr (K::steep) {
+            const IVec<T> close = is_close<T>(found, own_x, own_z);
+            if (any<T>(close))
+                sum[0][v] = close ? sparse_squares(queries, query, panel + v * W, panels) : found;
+        }
+    }
+    use(K::template map<Vec<T>, T>(params, sum[0][0]) + offset,
+        K::template map<Vec<T>, T>(params, sum[0][1]) + offset);
 }
 
 // Calls use(query, panel, lane, v0, v1) for all kernel values, and done(group, panel, lane) after
@@ -110,7 +186,7 @@ MARGRAVE_INLINE void each_value(const KernelParams& params, const Queries<T>& qu
                     const std::int64_t last =
                         g * kGroup + kGroup < queries.count ? g * kGroup + kGroup : queries.count;
                     for (std::int64_t q = g * kGroup; q < last; ++q)
-                        sparse_tile<T, K>(params, queries, q, panel, own, panels.slot,
+                        sparse_tile<T, K>(params, queries, q, panel, own, panels,
                                           [&](Vec<T> v0, Vec<T> v1)
                                               MARGRAVE_LAMBDA { use(q, p, lane, v0, v1); });
                 }

@@ -20,6 +20,8 @@ LOSSES = [
     ("margin_distribution", {"theta": 0.3, "upsilon": 2.0}),
     ("margin_distribution", {"theta": 0.2, "upsilon": 0.0}),
     ("huber", {"epsilon": 0.2}),
+    ("pinball", {"quantile": 0.5}),
+    ("pinball", {"quantile": 0.9}),
     ("one_class", {}),
     ("hull", {}),
 ]
@@ -31,7 +33,12 @@ KERNELS = [
     ("poly", {"gamma": 0.4, "degree": 3, "coef0": 1.0}),
     ("poly", {"gamma": 0.7, "degree": 2, "coef0": 0.0}),
     ("sigmoid", {"gamma": 0.3, "coef0": 0.1}),
-    ("laplacian", {"gamma": 0.4}),
+    ("laplacian", {"gamma": 0.4, "power": 1.0}),
+    ("laplacian", {"gamma": 0.4, "power": 0.7}),
+    ("exponential", {"gamma": 0.5, "power": 1.0}),
+    ("exponential", {"gamma": 0.5, "power": 0.6}),
+    ("matern32", {"gamma": 0.5}),
+    ("matern52", {"gamma": 0.5}),
 ]
 INTERCEPTS = [None, "regularized", "free"]
 DTYPES = [np.float64, np.float32]
@@ -43,6 +50,13 @@ def name_of(case):
         name, parameters = case
         return "-".join([name, *(f"{k}{v}" for k, v in parameters.items())])
     return getattr(case, "__name__", str(case))
+
+
+def mirrored(case):
+    """The loss of the targets with the other sign: the same, but for quantiles."""
+    name, parameters = case
+    other = {"quantile": 1.0 - parameters["quantile"]} if "quantile" in parameters else {}
+    return name, {**parameters, **other}
 
 
 def oracle_loss(case):

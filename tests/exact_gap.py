@@ -30,6 +30,7 @@ from margrave import (
     ODMClassifier,
     OneClassSVM,
 )
+from margrave.losses import NUMBERS
 from tests import oracle
 from tests.interior import best_intercept
 
@@ -91,9 +92,22 @@ def _map(function, values):
     return found
 
 
+def _matern(square, more):
+    """(1 + t + more t^2 / 3) exp(-t)."""
+    t = mpmath.sqrt(square)
+    return (1 + t + more * square / 3) * mpmath.exp(-t)
+
+
 KERNELS = {
     "rbf": lambda X, p: _map(lambda v: mpmath.exp(-mpf(p["gamma"]) * v), _squares(X)),
-    "laplacian": lambda X, p: _map(lambda v: mpmath.exp(-mpf(p["gamma"]) * v), _absolute(X)),
+    "laplacian": lambda X, p: _map(
+        lambda v: mpmath.exp(-((mpf(p["gamma"]) * v) ** mpf(p["power"]))), _absolute(X)
+    ),
+    "exponential": lambda X, p: _map(
+        lambda v: mpmath.exp(-((mpf(p["gamma"]) * v) ** (mpf(p["power"]) / 2))), _squares(X)
+    ),
+    "matern32": lambda X, p: _map(lambda v: _matern(3 * mpf(p["gamma"]) * v, 0), _squares(X)),
+    "matern52": lambda X, p: _map(lambda v: _matern(5 * mpf(p["gamma"]) * v, 1), _squares(X)),
     "poly": lambda X, p: (_products(X) * mpf(p["gamma"]) + mpf(p["coef0"])) ** int(p["degree"]),
     "sigmoid": lambda X, p: _map(
         lambda v: mpmath.tanh(mpf(p["gamma"]) * v + mpf(p["coef0"])), _products(X)
@@ -258,7 +272,7 @@ def exact_gaps(model, X, y=None, sample_weight=None):
         ones = np.ones(X.shape[0])
         return [_one_class(model, output) for output in _single(model, X, ones, sample_weight)]
     if isinstance(model, SVR):
-        loss = loss_of(model.loss, epsilon=model.epsilon)
+        loss = loss_of(model.loss, epsilon=model.epsilon, quantile=model.quantile)
         return [_plain(o, loss, model.intercept) for o in _single(model, X, y, sample_weight)]
     if model.multi_class in ("crammer_singer", "softmax"):
         return [_joint(model, X, y, sample_weight)]
@@ -371,7 +385,7 @@ def _zero_model(output, loss, intercept):
     """What a constant pays: the best one where the intercept is free, else zero."""
     b = 0.0
     if intercept == "free":
-        numbers = {key: getattr(loss, key) for key in ("epsilon", "theta", "upsilon")}
+        numbers = {key: getattr(loss, key) for key in NUMBERS}
         plain = {key: float(np.ravel(value)[0]) for key, value in numbers.items()}
         rough = oracle.LOSSES[_name(loss)](**plain)
         b = best_intercept(rough, output.y, output.C, np.zeros(len(output.y)))

@@ -37,11 +37,38 @@ def sigmoid(A, B, gamma, coef0):
     return np.tanh(gamma * (A @ B.T) + coef0)
 
 
-def laplacian(A, B, gamma):
-    return np.exp(-gamma * np.array([np.abs(B - a).sum(axis=1) for a in A]))
+def laplacian(A, B, gamma, power):
+    return np.exp(-((gamma * np.array([np.abs(B - a).sum(axis=1) for a in A])) ** power))
 
 
-KERNELS = {"linear": linear, "rbf": rbf, "poly": poly, "sigmoid": sigmoid, "laplacian": laplacian}
+def _distances(A, B, gamma):
+    return np.sqrt(gamma * np.array([((B - a) ** 2).sum(axis=1) for a in A]))
+
+
+def exponential(A, B, gamma, power):
+    return np.exp(-(_distances(A, B, gamma) ** power))
+
+
+def matern32(A, B, gamma):
+    t = _distances(A, B, 3 * gamma)
+    return (1 + t) * np.exp(-t)
+
+
+def matern52(A, B, gamma):
+    t = _distances(A, B, 5 * gamma)
+    return (1 + t + t**2 / 3) * np.exp(-t)
+
+
+KERNELS = {
+    "linear": linear,
+    "rbf": rbf,
+    "poly": poly,
+    "sigmoid": sigmoid,
+    "laplacian": laplacian,
+    "exponential": exponential,
+    "matern32": matern32,
+    "matern52": matern52,
+}
 
 
 # --- losses: every method takes and returns arrays, one entry per row ------------------------
@@ -60,8 +87,9 @@ class Loss:
     labels = True  # targets are -1 and +1; False: real targets
     parts = None
 
-    def __init__(self, epsilon=0.0, theta=0.0, upsilon=0.0):
+    def __init__(self, epsilon=0.0, theta=0.0, upsilon=0.0, quantile=0.5):
         self.epsilon, self.theta, self.upsilon = epsilon, theta, upsilon
+        self.quantile = quantile
 
     def gap(self, y, C, beta, f):
         """Fenchel-Young term, >= 0, zero exactly where beta is minus a subgradient at f."""
@@ -345,6 +373,39 @@ class Huber(Loss):
         return [(1.0 + 0.0 * C, C, curvature, -y), (-1.0 + 0.0 * C, C, curvature, y)]
 
 
+class Pinball(Loss):
+    """C quantile (y - f) below the target, C (1 - quantile) (f - y) above."""
+
+    labels = False
+
+    def value(self, y, C, f):
+        q = self.quantile
+        return C * np.maximum(q * (y - f), (1 - q) * (f - y))
+
+    def slope(self, y, C, f):
+        return C * np.where(f < y, -self.quantile, 1 - self.quantile)
+
+    def h(self, y, C, beta):
+        return -y * beta
+
+    def box(self, y, C):
+        return -C * (1 - self.quantile), C * self.quantile
+
+    def derivatives(self, y, C, beta):
+        return _one_sided(y, C, beta, *self.box(y, C), -y)
+
+    def step(self, y, C, beta, f, k):
+        low, high = self.box(y, C)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            x = np.clip(beta - (f - y) / k, low, high)
+        at_zero = np.where(f < y, high, np.where(f > y, low, beta))
+        return np.where(k == 0.0, at_zero, x)
+
+    def parts(self, y, C):
+        low, high = self.box(y, C)
+        return [(1.0 + 0.0 * C, high, 0.0 * C, -y), (-1.0 + 0.0 * C, -low, 0.0 * C, y)]
+
+
 class OneClass(Loss):
     """C max(0, -f): what lies below the plane."""
 
@@ -408,6 +469,7 @@ LOSSES = {
     "logistic": Logistic,
     "margin_distribution": MarginDistribution,
     "huber": Huber,
+    "pinball": Pinball,
     "one_class": OneClass,
     "hull": Hull,
 }

@@ -116,6 +116,7 @@ LINEAR = [
     (SVR, "epsilon_insensitive"),
     (SVR, "squared_epsilon_insensitive"),
     (SVR, "huber"),
+    (SVR, "pinball"),
 ]
 
 
@@ -231,6 +232,18 @@ def test_combination_of_long_rows_that_cancel():
 
 def test_a_kernel_that_is_indefinite_by_little():
     recipe = Recipe(745, "KernelLogisticRegression", None, "sigmoid", n=2)
+    assert not judge(recipe)[0]
+
+
+STEEP = [
+    Recipe(1794847259, "NuSVC", None, "exponential", tol=1e-8, n=2, d=1, apart=3.0, power=0.4),
+    Recipe(1794847768, "SVC", "hinge", "exponential", tol=1e-8, n=2, d=1, C=10.0, power=0.4),
+]
+
+
+@pytest.mark.parametrize("recipe", STEEP, ids=lambda recipe: str(recipe.seed))
+def test_kernels_that_are_steep_at_zero(recipe):
+    """A small power of a distance makes much of its last digits."""
     assert not judge(recipe)[0]
 
 

@@ -2,18 +2,22 @@
 
 import pickle
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics import log_loss
+from sklearn.linear_model import QuantileRegressor
+from sklearn.metrics import log_loss, mean_pinball_loss
 from sklearn.svm import SVR as LibsvmSVR
 from sklearn.svm import OneClassSVM as LibsvmOneClass
 
 from margrave import SVC, SVR, KernelLogisticRegression, ODMClassifier, OneClassSVM
+from margrave.kernels import KERNELS
 from margrave.plots import margins
+from margrave.solvers import DivideAndConquer
 from tests import oracle
 from tests.data import load
 
@@ -24,6 +28,8 @@ ESTIMATORS = [
     SVR(C=2.0),
     SVR(C=2.0, loss="squared_epsilon_insensitive", intercept="regularized"),
     SVR(C=2.0, loss="huber", epsilon=0.4, intercept=None),
+    SVR(C=2.0, loss="pinball", quantile=0.8),
+    SVR(C=2.0, kernel="exponential", power=0.7),
     KernelLogisticRegression(C=2.0),
     KernelLogisticRegression(C=2.0, intercept="regularized"),
     KernelLogisticRegression(C=2.0, multi_class="softmax"),
@@ -96,7 +102,10 @@ def test_flip(estimator):
         pytest.skip("has no targets")
     X, y = rows(estimator)
     a = with_(estimator, tol=1e-8).fit(X, y)
-    b = with_(estimator, tol=1e-8).fit(X, -y if isinstance(estimator, SVR) else 1 - y)
+    other = with_(estimator, tol=1e-8)
+    if isinstance(estimator, SVR):
+        other.set_params(quantile=1.0 - estimator.quantile)
+    b = other.fit(X, -y if isinstance(estimator, SVR) else 1 - y)
     np.testing.assert_allclose(output(a, X), -output(b, X), atol=2e-3)
     np.testing.assert_allclose(a.objective_, b.objective_, rtol=1e-7)
 
@@ -111,10 +120,12 @@ def test_input_forms(estimator):
         other = with_(estimator, tol=1e-7, gamma=0.5).fit(form, y)
         np.testing.assert_allclose(output(other, form), f, atol=5e-3)
         assert abs(other.objective_ - model.objective_) <= 1e-4 * abs(model.objective_)
-    gram = oracle.rbf(X, X, gamma=0.5)
+    numbers = {name: getattr(model, name) for name in KERNELS[model.kernel]}
+    kernel = partial(oracle.KERNELS[model.kernel], **numbers)
+    gram = kernel(X, X)
     other = with_(estimator, tol=1e-7, kernel="precomputed").fit(gram, y)
     np.testing.assert_allclose(output(other, gram), f, atol=5e-3)
-    called = with_(estimator, tol=1e-7, kernel=lambda A, B: oracle.rbf(A, B, gamma=0.5)).fit(X, y)
+    called = with_(estimator, tol=1e-7, kernel=kernel).fit(X, y)
     np.testing.assert_allclose(output(called, X), f, atol=5e-3)
     linear = with_(estimator, kernel="linear").fit(X, y)
     assert linear.coef_.shape[1] == 3
@@ -178,6 +189,10 @@ BAD_PARAMETERS = [
     (SVR(epsilon=-0.1), "epsilon"),
     (SVR(loss="huber", epsilon=0.0), "epsilon > 0"),
     (SVR(loss="absolute"), "loss"),
+    (SVR(quantile=0.0), "quantile"),
+    (SVR(quantile=1.0), "quantile"),
+    (SVR(power=0.0), "power"),
+    (SVR(power=1.5), "power"),
     (KernelLogisticRegression(C=-1.0), "C"),
     (KernelLogisticRegression(multi_class="ovo"), "multi_class"),
     (ODMClassifier(lam=0.0), "lam"),
@@ -231,6 +246,51 @@ def test_huber_between_square_and_absolute():
     narrow = SVR(C=1.0, epsilon=1e-6, loss="huber", gamma=0.05, tol=1e-7).fit(X, y)
     absolute = SVR(C=1.0, epsilon=0.0, gamma=0.05, tol=1e-7).fit(X, y)
     assert abs(narrow.objective_ - absolute.objective_) <= 1e-5 * absolute.objective_
+
+
+@pytest.mark.parametrize("quantile", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("solver", ["auto", "exact", "newton", "cd"])
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
+def test_pinball_is_quantile_regression(quantile, solver, form):
+    """P(w) <= P(w of QuantileRegressor), which has no penalty here, nor a lower pinball loss."""
+    X, y = load("diabetes")
+    X, y, C = X[:150], y[:150], 100.0
+    tol = 1e-3 if solver == "cd" else 1e-6
+    weight = np.random.default_rng(0).integers(1, 4, size=150).astype(float)
+    theirs = QuantileRegressor(quantile=quantile, alpha=0.0).fit(X, y, sample_weight=weight)
+    ours = SVR(C, loss="pinball", quantile=quantile, kernel="linear", solver=solver, tol=tol)
+    ours.fit(form(X), y, sample_weight=weight)
+
+    def paid(predicted):
+        return weight.sum() * mean_pinball_loss(y, predicted, alpha=quantile, sample_weight=weight)
+
+    least, found = paid(theirs.predict(X)), paid(ours.predict(form(X)))
+    penalty = 0.5 * float(theirs.coef_ @ theirs.coef_)
+    assert ours.converged_
+    assert ours.objective_ == pytest.approx(0.5 * np.sum(ours.coef_**2) + C * found, rel=1e-9)
+    assert least * (1 - 1e-9) <= found
+    assert ours.objective_ <= (penalty + C * least) * (1 + tol)
+    assert penalty <= 0.01 * C * least  # or this would say little
+    assert abs(np.average(y <= ours.predict(form(X)), weights=weight) - quantile) <= 0.07
+
+
+def test_pinball_of_one_half_is_half_the_absolute_error():
+    X, y = load("diabetes")
+    pinball = SVR(C=2.0, loss="pinball", gamma=0.05, tol=1e-7).fit(X, y)
+    absolute = SVR(C=1.0, epsilon=0.0, gamma=0.05, tol=1e-7).fit(X, y)
+    assert abs(pinball.objective_ - absolute.objective_) <= 1e-6 * absolute.objective_
+    np.testing.assert_allclose(pinball.predict(X), absolute.predict(X), atol=1e-2)
+
+
+@pytest.mark.parametrize("quantile", [0.2, 0.9])
+def test_early_models_have_the_quantile(quantile):
+    """Where no row is near, a model of parts predicts the quantile and not the median."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((400, 2))
+    y = 10.0 + rng.exponential(size=400)
+    solver = DivideAndConquer(early=1)
+    model = SVR(loss="pinball", quantile=quantile, gamma=1.0, C=0.1, solver=solver).fit(X, y)
+    assert model.predict([[1e3, 1e3]])[0] == pytest.approx(np.quantile(y, quantile))
 
 
 # --- one class -----------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from margrave import _core
+from margrave.kernels import Kernel
 from tests import build, cases, oracle
 
 LAYOUTS = list(cases.LAYOUTS)
@@ -23,6 +24,7 @@ KERNELS = [
     ("rbf", {"gamma": 0.0}),
     ("rbf", {"gamma": 40.0}),
 ]
+SHIFT_INVARIANT = [name for name in _core.KERNELS if _core.Kernel(name).shift_invariant]
 each_kernel = pytest.mark.parametrize("case", KERNELS, ids=cases.name_of)
 
 
@@ -38,7 +40,7 @@ def expected(case, A, B, precision):
     """Kernel values, and how far rounding in `precision` may carry them from these."""
     A, B = A.astype(float), B.astype(float)
     name, p = case
-    K = oracle.KERNELS[name](A, B, **p)
+    K, eps = oracle.KERNELS[name](A, B, **p), np.finfo(precision).eps
     dot = np.abs(A) @ np.abs(B).T
     if name == "linear":
         moved = dot
@@ -49,10 +51,23 @@ def expected(case, A, B, precision):
         moved = p["gamma"] * dot + abs(p["coef0"])
     elif name == "rbf":
         moved = p["gamma"] * ((A**2).sum(axis=1)[:, None] + (B**2).sum(axis=1)) * K
+    elif name in ("matern32", "matern52"):
+        moved = 3 * p["gamma"] * ((A**2).sum(axis=1)[:, None] + (B**2).sum(axis=1)) * K
     elif name == "laplacian":
-        moved = p["gamma"] * (np.abs(A).sum(axis=1)[:, None] + np.abs(B).sum(axis=1)) * K
-    eps = np.finfo(precision).eps
+        size = p["gamma"] * (np.abs(A).sum(axis=1)[:, None] + np.abs(B).sum(axis=1))
+        moved = power_moves(size, K, p["power"], eps) * K
+    elif name == "exponential":
+        lengths = np.linalg.norm(A, axis=1)[:, None] + np.linalg.norm(B, axis=1)
+        moved = power_moves(np.sqrt(p["gamma"]) * lengths, K, p["power"], eps) * K
     return K, (8 + np.sqrt(A.shape[1])) * eps * (moved + np.abs(K) + 1e-3)
+
+
+def power_moves(size, K, power, eps):
+    """What errors of eps times size in a distance a do to a^power = -log K, over eps."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        exponent = np.maximum(-np.log(K), 0.0)
+        smooth = exponent * (4 + power * size / exponent ** (1 / power))
+    return np.where(exponent > 0, np.fmin(smooth, (size * eps) ** power / eps), 0.0)
 
 
 def assert_within(actual, K, error):
@@ -114,7 +129,7 @@ def test_dense_rows_that_are_mostly_zero(case, level, precision):
         kernel, rows = build.core_kernel(case), (build.rows(A), build.rows(B))
         assert_within(_core.tile(kernel, *rows, precision, threads, level), K, error)
         own = _core.tile(kernel, rows[0], rows[0], precision, threads, level)
-        if case[0] in ("rbf", "laplacian"):
+        if kernel.shift_invariant:
             np.testing.assert_array_equal(np.diag(own), 1.0)
 
 
@@ -198,9 +213,48 @@ def test_far_from_the_origin():
             assert np.all(tile <= 1.0 + 1e-6)
 
 
+def test_shift_invariance_is_what_it_says():
+    X = random_rows(20, 5, np.float64, 13)
+    for name in _core.KERNELS:
+        kernel, (near, far) = _core.Kernel(name, gamma=0.5), (build.rows(X), build.rows(X + 1.0))
+        moved = np.abs(_core.tile(kernel, far, far) - _core.tile(kernel, near, near)).max()
+        assert (moved < 1e-12) == kernel.shift_invariant == (name in SHIFT_INVARIANT)
+        assert Kernel(name).is_shift_invariant == kernel.shift_invariant
+    assert {"rbf", "laplacian"} < set(SHIFT_INVARIANT) and "poly" not in SHIFT_INVARIANT
+    assert not Kernel("precomputed").is_shift_invariant
+    assert not Kernel(oracle.linear).is_shift_invariant
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("name", SHIFT_INVARIANT)
+@pytest.mark.parametrize("layout", ["C", "csr32", "csr64"])
+@pytest.mark.parametrize("width", [6, 3000])
+@pytest.mark.parametrize("offset", [0.0, 3.0])
+def test_near_duplicates(level, name, layout, width, offset):
+    """Kernels that are steep at zero tell close rows apart, and equal rows have the value one."""
+    rng = np.random.default_rng(14)
+    X = np.zeros((60, width))
+    X[:, :6] = rng.standard_normal((60, 6)) + offset
+    X[:, rng.permutation(np.arange(6, width))[:50]] = 0.1
+    for precision, apart in (("float64", 1e-7), ("float32", 1e-3)):
+        Z = X.copy()
+        Z[::2, 0] += apart
+        Z[1::4, -1] = apart  # a feature that the other one lacks
+        Z = Z.astype(precision)
+        case = (name, dict.fromkeys(_core.KERNELS[name], 1.0))
+        A, B = build.rows(X.astype(precision), layout), build.rows(Z, layout)
+        K = oracle.KERNELS[name](X.astype(precision).astype(float), Z.astype(float), **case[1])
+        for first, second, true in ((A, B, K), (B, A, K.T)):
+            tile = _core.tile(build.core_kernel(case), first, second, precision, 1, level)
+            error = 300 * np.finfo(precision).eps
+            np.testing.assert_allclose(tile, true, rtol=0, atol=error)
+        own = _core.tile(build.core_kernel(case), B, B, precision, 1, level)
+        np.testing.assert_array_equal(np.diag(own), 1.0)
+
+
 def test_large_exponents_underflow_to_zero():
     A = np.array([[0.0], [1e3], [1e6]])
-    for case in (("rbf", {"gamma": 1e4}), ("laplacian", {"gamma": 1e4})):
+    for case in [(name, {"gamma": 1e4}) for name in SHIFT_INVARIANT]:
         for precision in ("float32", "float64"):
             for level in LEVELS:
                 rows = build.rows(A)

@@ -166,6 +166,8 @@ def test_rows_that_are_wider_than_the_model(tmp_path):
     [
         ("four", SVC(multi_class="ovr"), "multi_class='ovr'"),
         ("two", SVC(kernel="laplacian"), "no kernel 'laplacian'"),
+        ("two", SVC(kernel="exponential"), "no kernel 'exponential'"),
+        ("two", SVC(kernel="matern52"), "no kernel 'matern52'"),
         ("two", SVC(solver=DivideAndConquer(early=1)), "models of parts"),
     ],
 )

@@ -86,6 +86,11 @@ MODELS = [
     ("targets", NuSVR(kernel="linear")),
     ("targets", BayesianSVR(n_samples=20, intercept=None)),
     ("targets", BayesianSVR(kernel="linear", solver=Gibbs(n_samples=20))),
+    ("three", SVC(kernel="exponential", power=0.7)),
+    ("sparse", SVC(kernel="exponential", solver=EARLY)),
+    ("binary", SVC(kernel="matern32", solver=COMMITTEE)),
+    ("three", SVC(kernel="matern52")),
+    ("targets", SVR(loss="pinball", quantile=0.8)),
 ]
 METHODS = ["predict", "decision_function", "predict_proba", "score_samples", "certified"]
 

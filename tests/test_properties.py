@@ -162,7 +162,7 @@ def test_invariances(loss, kernel, intercept, rng):
     np.testing.assert_allclose(decisions(moved), decisions(first)[order], **close)
 
     # sign of the targets: scores and intercept change sign
-    flipped = build.solve(X, -y, C, loss, kernel, intercept, tol=TOL)
+    flipped = build.solve(X, -y, C, cases.mirrored(loss), kernel, intercept, tol=TOL)
     assert flipped.objective == pytest.approx(first.objective, rel=2 * TOL)
     np.testing.assert_allclose(decisions(flipped), -decisions(first), **close)
     assert flipped.intercept == pytest.approx(-first.intercept, abs=close["atol"])

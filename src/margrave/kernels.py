@@ -1,8 +1,13 @@
 """Kernels: how alike two rows are, described by name and numbers.
 
-    linear       x.z                              rbf          exp(-gamma |x - z|^2)
-    poly         (gamma x.z + coef0)^degree       laplacian    exp(-gamma |x - z|_1)
-    sigmoid      tanh(gamma x.z + coef0)          precomputed  the rows are kernel values already
+    linear       x.z                              precomputed  the rows are kernel values already
+    poly         (gamma x.z + coef0)^degree       sigmoid      tanh(gamma x.z + coef0)
+    rbf          exp(-gamma |x - z|^2)            laplacian    exp(-(gamma |x - z|_1)^power)
+
+and with a = gamma^(1/2) |x - z|
+
+    exponential  exp(-a^power)                    matern32     (1 + t) exp(-t), t = 3^(1/2) a
+    matern52     (1 + t + t^2/3) exp(-t), t = 5^(1/2) a
 
 The arithmetic is compiled (``cpp/kernel.hpp``); here a kernel is a small value that travels through
 Python, pickles, and names its compiled twin. A Python callable ``k(A, B) -> (len(A), len(B))`` is a
@@ -13,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -38,19 +43,20 @@ class Kernel:
     ----------
     name : str or callable
         One of ``KERNELS``, or a callable ``k(A, B)`` that returns the matrix of kernel values.
-    gamma, degree, coef0 : numbers
+    gamma, degree, coef0, power : numbers
         See the formulas above; kernels ignore what they do not read.
 
     Examples
     --------
     >>> Kernel("rbf", gamma=0.5)
-    Kernel(name='rbf', gamma=0.5, degree=3, coef0=0.0)
+    Kernel(name='rbf', gamma=0.5, degree=3, coef0=0.0, power=1.0)
     """
 
     name: str | Callable[[Any, Any], Any]
     gamma: float = 1.0
     degree: int = 3
     coef0: float = 0.0
+    power: float = 1.0
 
     def __post_init__(self) -> None:
         if callable(self.name):
@@ -66,6 +72,8 @@ class Kernel:
             raise ValueError(f"degree must be >= 0, got {self.degree!r}")
         if not math.isfinite(self.coef0):
             raise ValueError(f"coef0 must be finite, got {self.coef0!r}")
+        if not 0.0 < self.power <= 1.0:
+            raise ValueError(f"power must be in (0, 1], got {self.power!r}")
 
     @property
     def is_callable(self) -> bool:
@@ -77,13 +85,22 @@ class Kernel:
         """True when the rows hold kernel values, one column per training row."""
         return self.name == "precomputed"
 
+    @property
+    def is_shift_invariant(self) -> bool:
+        """True for kernels that fall with a distance, from k(x, x) = 1."""
+        return self.name in _core.KERNELS and self.core().shift_invariant
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """The numbers that the kernel reads, by name."""
+        read = KERNELS[self.name] if isinstance(self.name, str) else ()
+        return {name: getattr(self, name) for name in read}
+
     def core(self, offset: float = 0.0) -> _core.Kernel:
         """Return the compiled kernel; `offset` is added to every value (regularised intercept)."""
         if not isinstance(self.name, str):
             raise TypeError(f"the callable kernel {self.name!r} has no compiled form")
-        return _core.Kernel(
-            self.name, gamma=self.gamma, degree=self.degree, coef0=self.coef0, offset=offset
-        )
+        return _core.Kernel(self.name, offset=offset, **self.numbers)
 
     def diagonal(self, X: Any) -> NDArray[np.float64]:
         """k(x, x) of every row x."""
@@ -120,10 +137,11 @@ class Kernel:
     def bound(self, largest: float, n_features: int) -> float:
         """How large numbers in the computation of a value can be, for entries up to `largest`."""
         product = n_features * largest * largest
-        if self.name == "linear":
+        read = self.numbers
+        if "gamma" not in read:
             return product
-        if self.name != "poly":
-            return max(product, 4.0 * self.gamma * product)
+        if "degree" not in read:
+            return max(product, 20.0 * self.gamma * product)
         try:
             return max(product, (self.gamma * product + abs(self.coef0)) ** max(1, self.degree))
         except OverflowError:
@@ -166,13 +184,16 @@ def core_rows(X: Any) -> _core.Rows:
     return _core.Rows.dense(X)
 
 
+# the numbers of all kernels, by name: estimators have a parameter for each
+NUMBERS = tuple(field.name for field in fields(Kernel) if field.name != "name")
+
+
 def resolve_kernel(
     kernel: str | Callable[[Any, Any], Any],
     gamma: str | float,
-    degree: int,
-    coef0: float,
     X: Any,
     sample_weight: NDArray[np.float64] | None = None,
+    **numbers: Any,
 ) -> Kernel:
     """Turn the parameters of an estimator into a Kernel; gamma becomes a number.
 
@@ -199,7 +220,8 @@ def resolve_kernel(
         raise ValueError(f"gamma must be 'scale', 'auto' or a number >= 0, got {gamma!r}")
     else:
         number = float(gamma)
-    return Kernel(kernel, gamma=number, degree=int(degree), coef0=float(coef0))
+    plain = {name: type(getattr(Kernel, name))(value) for name, value in numbers.items()}
+    return Kernel(kernel, gamma=number, **plain)
 
 
 def weighted_variance(X: Any, weight: NDArray[np.float64] | None = None) -> float:

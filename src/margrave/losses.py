@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,14 @@ Labels = NDArray[np.int64]
 # name -> the parameters that the loss reads, straight from the compiled table
 LOSSES: dict[str, tuple[str, ...]] = dict(_core.LOSSES)
 SMOOTH_LOSSES = tuple(name for name in LOSSES if _core.Loss(name).smooth)
+
+# parameter of a loss -> what it may be
+_ALLOWED: dict[str, tuple[Callable[[float], bool], str]] = {
+    "epsilon": (lambda value: 0.0 <= value < math.inf, "a number >= 0"),
+    "theta": (lambda value: 0.0 <= value < 1.0, "in [0, 1)"),
+    "upsilon": (lambda value: 0.0 <= value < math.inf, "a number >= 0"),
+    "quantile": (lambda value: 0.0 < value < 1.0, "in (0, 1)"),
+}
 
 
 @dataclass(frozen=True)
@@ -39,28 +47,33 @@ class Loss:
         Half width of the band of margins that cost nothing (margin distribution), in [0, 1).
     upsilon : float, default=0.0
         Price of a too large margin over that of a too small one (margin distribution), >= 0.
+    quantile : float, default=0.5
+        Share of the targets that lie below the score (pinball), in (0, 1).
 
     Examples
     --------
-    >>> Loss("hinge")
-    Loss(name='hinge', epsilon=0.0, theta=0.0, upsilon=0.0)
+    >>> Loss("epsilon_insensitive", epsilon=0.1).numbers
+    {'epsilon': 0.1}
     """
 
     name: str
     epsilon: float = 0.0
     theta: float = 0.0
     upsilon: float = 0.0
+    quantile: float = 0.5
 
     def __post_init__(self) -> None:
         if self.name not in LOSSES:
             raise ValueError(f"unknown loss {self.name!r}; known losses: {', '.join(LOSSES)}")
-        used = LOSSES[self.name]
-        if "epsilon" in used and not 0.0 <= self.epsilon < math.inf:
-            raise ValueError(f"epsilon must be a number >= 0, got {self.epsilon!r}")
-        if "theta" in used and not 0.0 <= self.theta < 1.0:
-            raise ValueError(f"theta must be in [0, 1), got {self.theta!r}")
-        if "upsilon" in used and not 0.0 <= self.upsilon < math.inf:
-            raise ValueError(f"upsilon must be a number >= 0, got {self.upsilon!r}")
+        for name, value in self.numbers.items():
+            is_allowed, text = _ALLOWED[name]
+            if not is_allowed(value):
+                raise ValueError(f"{name} must be {text}, got {value!r}")
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """The numbers that the loss reads, by name."""
+        return {name: getattr(self, name) for name in LOSSES[self.name]}
 
     @property
     def is_dense(self) -> bool:
@@ -80,8 +93,8 @@ class Loss:
         Every loss takes it at its target, at zero, or far from the target on either side.
         """
         core, far = self.core(), 3.0 + self.epsilon + np.abs(y)
-        bends = [core.second_derivative(y, C, f) for f in (y, np.zeros_like(y), y - far, y + far)]
-        largest: Floats = np.max(bends, axis=0)
+        found = [core.second_derivative(y, C, f) for f in (y, np.zeros_like(y), y - far, y + far)]
+        largest: Floats = np.max(found, axis=0)
         return largest
 
     def core(self, floor: float = 0.0) -> _core.Loss:
@@ -90,7 +103,11 @@ class Loss:
         `floor` is the least share of C that a solver has to tell from zero, for losses whose dual
         variables never reach their bounds.
         """
-        return _core.Loss(self.name, self.epsilon, self.theta, self.upsilon, floor)
+        return _core.Loss(self.name, floor=floor, **self.numbers)
+
+
+# the numbers of all losses, by name
+NUMBERS = tuple(field.name for field in fields(Loss) if field.name != "name")
 
 
 @dataclass(frozen=True)

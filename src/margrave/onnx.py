@@ -10,6 +10,8 @@ one-class SVMs `label` and `scores`, regressors `variable`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -99,25 +101,77 @@ def _scores(graph: _Graph, model: Any, X: str) -> str:
 
 def _kernel(graph: _Graph, kernel: Any, X: str, points: Floats) -> str:
     """Kernel values of rows with points."""
-    if kernel.name == "laplacian":
-        rows = graph("Unsqueeze", X, np.array([1]))
-        apart = graph("Abs", graph("Sub", rows, points[None]))
-        distances = graph("ReduceSum", apart, np.array([2]), keepdims=0)
-        return graph("Exp", graph("Mul", distances, np.float64(-kernel.gamma)))
+    if kernel.name not in _KERNELS:
+        raise ValueError(f"the kernel {kernel.name!r} cannot be exported to ONNX")
+    found: str = _KERNELS[kernel.name](graph, kernel, X, points)
+    return found
+
+
+def _affine(graph: _Graph, kernel: Any, X: str, points: Floats) -> str:
+    """gamma x'z + coef0."""
+    scaled = graph("Mul", graph("MatMul", X, points.T), np.float64(kernel.gamma))
+    return graph("Add", scaled, np.float64(kernel.coef0))
+
+
+def _squares(graph: _Graph, X: str, points: Floats) -> str:
+    """|x - z|^2."""
+    own = graph("ReduceSum", graph("Mul", X, X), np.array([1]), keepdims=1)
+    squares = graph("Add", own, (points**2).sum(axis=1)[None])
     products = graph("MatMul", X, points.T)
-    if kernel.name == "rbf":
-        own = graph("ReduceSum", graph("Mul", X, X), np.array([1]), keepdims=1)
-        squares = graph("Add", own, (points**2).sum(axis=1)[None])
-        distances = graph("Sub", squares, graph("Mul", products, np.float64(2.0)))
-        distances = graph("Max", distances, np.float64(0.0))  # rounding errors may make it negative
-        return graph("Exp", graph("Mul", distances, np.float64(-kernel.gamma)))
-    scaled = graph("Mul", products, np.float64(kernel.gamma))
-    shifted = graph("Add", scaled, np.float64(kernel.coef0))
-    if kernel.name == "sigmoid":
-        return graph("Tanh", shifted)
-    if kernel.name == "poly":
-        return graph("Pow", shifted, np.float64(kernel.degree))
-    raise ValueError(f"the kernel {kernel.name!r} cannot be exported to ONNX")
+    distances = graph("Sub", squares, graph("Mul", products, np.float64(2.0)))
+    return graph("Max", distances, np.float64(0.0))  # rounding may go below
+
+
+def _differences(graph: _Graph, X: str, points: Floats) -> str:
+    """x - z, by rows, points and features."""
+    return graph("Sub", graph("Unsqueeze", X, np.array([1])), points[None])
+
+
+def _poly(graph: _Graph, kernel: Any, X: str, points: Floats) -> str:
+    return graph("Pow", _affine(graph, kernel, X, points), np.float64(kernel.degree))
+
+
+def _sigmoid(graph: _Graph, kernel: Any, X: str, points: Floats) -> str:
+    return graph("Tanh", _affine(graph, kernel, X, points))
+
+
+def _rbf(graph: _Graph, kernel: Any, X: str, points: Floats) -> str:
+    return graph("Exp", graph("Mul", _squares(graph, X, points), np.float64(-kernel.gamma)))
+
+
+def _laplacian(graph: _Graph, kernel: Any, X: str, points: Floats) -> str:
+    apart = graph("Abs", _differences(graph, X, points))
+    distances = graph("ReduceSum", apart, np.array([2]), keepdims=0)
+    scaled = graph("Mul", distances, np.float64(kernel.gamma))
+    return graph("Exp", graph("Neg", graph("Pow", scaled, np.float64(kernel.power))))
+
+
+def _exponential(graph: _Graph, kernel: Any, X: str, points: Floats) -> str:
+    apart = _differences(graph, X, points)  # squares of close points would lose their digits
+    squares = graph("ReduceSum", graph("Mul", apart, apart), np.array([2]), keepdims=0)
+    scaled = graph("Mul", squares, np.float64(kernel.gamma))
+    return graph("Exp", graph("Neg", graph("Pow", scaled, np.float64(kernel.power / 2))))
+
+
+def _matern(order: int, graph: _Graph, kernel: Any, X: str, points: Floats) -> str:
+    """(1 + t) exp(-t), or with t^2/3 more; t = (order gamma)^(1/2) |x - z|."""
+    square = graph("Mul", _squares(graph, X, points), np.float64(order * kernel.gamma))
+    t = graph("Sqrt", square)
+    factor = graph("Add", t, np.float64(1.0))
+    if order == 5:
+        factor = graph("Add", factor, graph("Div", square, np.float64(3.0)))
+    return graph("Mul", factor, graph("Exp", graph("Neg", t)))
+
+
+_KERNELS: dict[str, Callable[..., str]] = {
+    "poly": _poly,
+    "sigmoid": _sigmoid,
+    "rbf": _rbf,
+    "laplacian": _laplacian,
+    "exponential": _exponential,
+    "matern32": partial(_matern, 3),
+    "matern52": partial(_matern, 5),
+}
 
 
 def _sides(k: int) -> tuple[Floats, Floats]:

@@ -115,7 +115,7 @@ class Directions(Point):
         found = []
         for t in steps:
             at = np.clip(beta + t * d, low, high)
-            rise, fall = loss.right(y, C, at), loss.left(y, C, at)
+            rise, fall = loss.right_derivative(y, C, at), loss.left_derivative(y, C, at)
             # at a bound h goes on as it came
             rise, fall = np.where(np.isinf(rise), fall, rise), np.where(np.isinf(fall), rise, fall)
             found.append(float((np.where(d > 0.0, rise, fall) * d).sum()))

@@ -225,8 +225,8 @@ class Members(Point):
         assert problem is not None
         loss, y, C = self._loss(problem), problem.y, problem.C
         return (
-            -share.scores - loss.right(y, C, share.beta),
-            -share.scores - loss.left(y, C, share.beta),
+            -share.scores - loss.right_derivative(y, C, share.beta),
+            -share.scores - loss.left_derivative(y, C, share.beta),
         )
 
     def _foreign_sums(

@@ -39,6 +39,7 @@ from margrave.cli.options import (
     Weight,
 )
 from margrave.cli.use import kernel_values
+from margrave.kernels import KERNELS
 
 
 def estimator_from(
@@ -271,7 +272,7 @@ def grid_of(grid: list[str] | None, estimator: Any) -> dict[str, list[Any]]:
         values: dict[str, list[Any]] = {}
         if name is not None:
             values[name] = [0.1, 0.2, 0.3, 0.5, 0.7] if name == "nu" else powers
-        if estimator.kernel not in ("linear", "precomputed"):
+        if "gamma" in KERNELS.get(estimator.kernel, ()):
             values["gamma"] = [2.0**e for e in range(-9, 4, 2)]
         return values
     found = {}

@@ -9,16 +9,19 @@ T = TypeVar("T", bound=type)
 _TEXTS = {
     "kernel": """\
     kernel : str or callable, default="rbf"
-        "rbf", "linear", "poly", "sigmoid", "laplacian" or "precomputed". A callable gets two arrays
-        of rows and returns the matrix of kernel values. With "precomputed", X is the kernel matrix:
-        square in `fit`, one column per training row later.
+        "rbf", "linear", "poly", "sigmoid", "laplacian", "exponential", "matern32", "matern52" or
+        "precomputed". A callable gets two arrays of rows and returns the matrix of kernel values.
+        With "precomputed", X is the kernel matrix: square in `fit`, one column per training row
+        later.
     gamma : {"scale", "auto"} or float, default="scale"
         Kernel parameter, at least 0. "scale" is 1 / (n_features * variance of X), with
         the sample weights included in the variance; "auto" is 1 / n_features.
     degree : int, default=3
         Degree of the "poly" kernel.
     coef0 : float, default=0.0
-        Constant of the "poly" and "sigmoid" kernels.""",
+        Constant of the "poly" and "sigmoid" kernels.
+    power : float, default=1.0
+        Power of the distance in the "laplacian" and "exponential" kernels, in (0, 1].""",
     "intercept": """\
         "free" does not penalise the intercept, as in LIBSVM; "regularized" adds 1 to the kernel,
         as in LIBLINEAR; None has no intercept.""",

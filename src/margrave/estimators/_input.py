@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from margrave.engines import is_collection, resolve_engine
 from margrave.estimators._remote import bring, has_remote_rows
-from margrave.kernels import KERNELS, Kernel, resolve_kernel
+from margrave.kernels import KERNELS, NUMBERS, Kernel, resolve_kernel
 from margrave.resources import parse_bytes, thread_count
 from margrave.rows import RowBlocks
 from margrave.solvers import SOLVERS, resolve_solver
@@ -55,6 +55,7 @@ class CheckedInput(BaseEstimator):  # type: ignore[misc]
         "gamma": [StrOptions({"scale", "auto"}), Interval(Real, 0.0, None, closed="left")],
         "degree": [Interval(Integral, 0, None, closed="left")],
         "coef0": [Interval(Real, None, None, closed="neither")],
+        "power": [Interval(Real, 0.0, 1.0, closed="right")],
         "solver": [StrOptions({"auto", *SOLVERS}), HasMethods("solve")],
         "engine": [None, str, HasMethods("scatter")],
         "tol": [Interval(Real, 0.0, None, closed="neither")],
@@ -139,7 +140,8 @@ class CheckedInput(BaseEstimator):  # type: ignore[misc]
         return X
 
     def _kernel_for(self, X: Any, weight: Floats) -> Kernel:
-        return resolve_kernel(self.kernel, self.gamma, self.degree, self.coef0, X, weight)
+        given = {name: getattr(self, name) for name in NUMBERS}
+        return resolve_kernel(self.kernel, X=X, sample_weight=weight, **given)
 
 
 def canonical(X: Any) -> Any:

@@ -20,7 +20,13 @@ from margrave.estimators.one_class import OneClassSVM
 from margrave.estimators.svc import SVC
 from margrave.estimators.svr import SVR
 from margrave.io.files import PathLike
-from margrave.io.libsvm_model import LinearText, SvmText, read_libsvm_model, write_libsvm_model
+from margrave.io.libsvm_model import (
+    KERNEL_TYPES,
+    LinearText,
+    SvmText,
+    read_libsvm_model,
+    write_libsvm_model,
+)
 from margrave.kernels import Kernel
 
 _KERNELS = {"polynomial": "poly"}  # kernels with another name in LIBSVM
@@ -232,8 +238,7 @@ def _widen(model: Any, d: int) -> None:
 
 def _to_svm(model: Any) -> SvmText:
     kernel = model._kernel
-    names = {_KERNELS.get(name, name): name for name in ("linear", "polynomial", "rbf", "sigmoid")}
-    names["precomputed"] = "precomputed"
+    names = {_KERNELS.get(name, name): name for name in KERNEL_TYPES}
     if kernel.name not in names:
         raise ValueError(f"LIBSVM has no kernel {kernel.name!r}; use save")
     types = {name: svm_type for svm_type, (name, _) in _TYPES.items()}

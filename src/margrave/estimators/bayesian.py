@@ -127,6 +127,7 @@ class BayesianSVC(ClassifierMixin, BayesianEstimator):  # type: ignore[misc]
         gamma: str | float = "scale",
         degree: int = 3,
         coef0: float = 0.0,
+        power: float = 1.0,
         features: int | None = None,
         intercept: str | None = "regularized",
         multi_class: str = "crammer_singer",
@@ -148,6 +149,7 @@ class BayesianSVC(ClassifierMixin, BayesianEstimator):  # type: ignore[misc]
         self.gamma = gamma
         self.degree = degree
         self.coef0 = coef0
+        self.power = power
         self.features = features
         self.intercept = intercept
         self.multi_class = multi_class
@@ -372,6 +374,7 @@ class BayesianSVR(RegressorMixin, BayesianEstimator):  # type: ignore[misc]
         gamma: str | float = "scale",
         degree: int = 3,
         coef0: float = 0.0,
+        power: float = 1.0,
         features: int | None = None,
         intercept: str | None = "regularized",
         keep_draws: bool = False,
@@ -393,6 +396,7 @@ class BayesianSVR(RegressorMixin, BayesianEstimator):  # type: ignore[misc]
         self.gamma = gamma
         self.degree = degree
         self.coef0 = coef0
+        self.power = power
         self.features = features
         self.intercept = intercept
         self.keep_draws = keep_draws

@@ -84,6 +84,7 @@ class KernelLogisticRegression(KernelClassifier):
         gamma: str | float = "scale",
         degree: int = 3,
         coef0: float = 0.0,
+        power: float = 1.0,
         intercept: str | None = "free",
         multi_class: str = "ovr",
         class_weight: dict[Any, float] | str | None = None,
@@ -104,6 +105,7 @@ class KernelLogisticRegression(KernelClassifier):
         self.gamma = gamma
         self.degree = degree
         self.coef0 = coef0
+        self.power = power
         self.intercept = intercept
         self.multi_class = multi_class
         self.class_weight = class_weight

@@ -106,6 +106,7 @@ class NuSVC(HullClassifier):
         gamma: str | float = "scale",
         degree: int = 3,
         coef0: float = 0.0,
+        power: float = 1.0,
         decision_function_shape: str = "ovr",
         break_ties: bool = True,
         solver: Any = "auto",
@@ -125,6 +126,7 @@ class NuSVC(HullClassifier):
         self.gamma = gamma
         self.degree = degree
         self.coef0 = coef0
+        self.power = power
         self.decision_function_shape = decision_function_shape
         self.break_ties = break_ties
         self.solver = solver
@@ -230,6 +232,7 @@ class HardMarginSVC(HullClassifier):
         gamma: str | float = "scale",
         degree: int = 3,
         coef0: float = 0.0,
+        power: float = 1.0,
         solver: Any = "auto",
         engine: Any = None,
         tol: float = 1e-3,
@@ -246,6 +249,7 @@ class HardMarginSVC(HullClassifier):
         self.gamma = gamma
         self.degree = degree
         self.coef0 = coef0
+        self.power = power
         self.solver = solver
         self.engine = engine
         self.tol = tol

@@ -92,6 +92,7 @@ class ODMClassifier(KernelClassifier):
         gamma: str | float = "scale",
         degree: int = 3,
         coef0: float = 0.0,
+        power: float = 1.0,
         intercept: str | None = None,
         multi_class: str = "ovo",
         class_weight: dict[Any, float] | str | None = None,
@@ -115,6 +116,7 @@ class ODMClassifier(KernelClassifier):
         self.gamma = gamma
         self.degree = degree
         self.coef0 = coef0
+        self.power = power
         self.intercept = intercept
         self.multi_class = multi_class
         self.class_weight = class_weight

@@ -78,6 +78,7 @@ class OneClassSVM(OutlierMixin, SingleEstimator):  # type: ignore[misc]
         gamma: str | float = "scale",
         degree: int = 3,
         coef0: float = 0.0,
+        power: float = 1.0,
         solver: Any = "auto",
         engine: Any = None,
         tol: float = 1e-3,
@@ -95,6 +96,7 @@ class OneClassSVM(OutlierMixin, SingleEstimator):  # type: ignore[misc]
         self.gamma = gamma
         self.degree = degree
         self.coef0 = coef0
+        self.power = power
         self.solver = solver
         self.engine = engine
         self.tol = tol

@@ -104,6 +104,7 @@ class SVC(KernelClassifier):
         gamma: str | float = "scale",
         degree: int = 3,
         coef0: float = 0.0,
+        power: float = 1.0,
         loss: str = "hinge",
         intercept: str | None = "free",
         multi_class: str = "ovo",
@@ -127,6 +128,7 @@ class SVC(KernelClassifier):
         self.gamma = gamma
         self.degree = degree
         self.coef0 = coef0
+        self.power = power
         self.loss = loss
         self.intercept = intercept
         self.multi_class = multi_class

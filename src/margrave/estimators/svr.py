@@ -10,12 +10,13 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from margrave import _core
 from margrave.estimators._docs import documented
 from margrave.estimators._input import Floats, refuses
 from margrave.estimators._remote import lazily, on_every_rank
 from margrave.estimators._single import SingleEstimator
 from margrave.estimators._transaction import transaction
-from margrave.losses import Loss
+from margrave.losses import LOSSES, Loss
 from margrave.problem import Data, Problem
 from margrave.progress import Callback
 
@@ -38,12 +39,16 @@ class SVR(RegressorMixin, SingleEstimator):  # type: ignore[misc]
         Penalty of errors beyond `epsilon`, positive; larger values mean less regularisation.
     epsilon : float, default=0.1
         Half width of the tube in which errors have no loss, at least 0; for the loss "huber" the
-        error at which the loss changes from squared to linear, positive.
+        error at which the loss changes from squared to linear, positive; not used by "pinball".
     <kernel>
     loss : str, default="epsilon_insensitive"
-        "epsilon_insensitive", "squared_epsilon_insensitive" or "huber". The first two are the
-        linear and squared loss outside the tube. "huber" has no tube: the loss of an error r is
-        r^2 / (2 epsilon) up to epsilon and \|r\| - epsilon / 2 beyond.
+        "epsilon_insensitive", "squared_epsilon_insensitive", "huber" or "pinball". The first two
+        are the linear and squared loss outside the tube. "huber" has no tube: the loss of an error
+        r = y - f is r^2 / (2 epsilon) up to epsilon and \|r\| - epsilon / 2 beyond. "pinball" is
+        quantile regression: the loss is `quantile` times r if r > 0, else 1 - `quantile` times -r.
+    quantile : float, default=0.5
+        Fraction of the targets that should lie below the prediction (loss "pinball"), in (0, 1);
+        several quantiles take one fit each.
     intercept : {"free", "regularized"} or None, default="free"
         <intercept>
     <solver>
@@ -72,7 +77,8 @@ class SVR(RegressorMixin, SingleEstimator):  # type: ignore[misc]
         **SingleEstimator._parameter_constraints,
         "C": [Interval(Real, 0.0, None, closed="neither")],
         "epsilon": [Interval(Real, 0.0, None, closed="left")],
-        "loss": [StrOptions({"epsilon_insensitive", "squared_epsilon_insensitive", "huber"})],
+        "loss": [StrOptions({name for name in LOSSES if not _core.Loss(name).labels})],
+        "quantile": [Interval(Real, 0.0, 1.0, closed="neither")],
         "intercept": [StrOptions({"free", "regularized"}), None],
     }
 
@@ -89,7 +95,9 @@ class SVR(RegressorMixin, SingleEstimator):  # type: ignore[misc]
         gamma: str | float = "scale",
         degree: int = 3,
         coef0: float = 0.0,
+        power: float = 1.0,
         loss: str = "epsilon_insensitive",
+        quantile: float = 0.5,
         intercept: str | None = "free",
         solver: Any = "auto",
         engine: Any = None,
@@ -109,7 +117,9 @@ class SVR(RegressorMixin, SingleEstimator):  # type: ignore[misc]
         self.gamma = gamma
         self.degree = degree
         self.coef0 = coef0
+        self.power = power
         self.loss = loss
+        self.quantile = quantile
         self.intercept = intercept
         self.solver = solver
         self.engine = engine
@@ -185,5 +195,6 @@ class SVR(RegressorMixin, SingleEstimator):  # type: ignore[misc]
         return self._certify(X, y.astype(np.float64), sample_weight)
 
     def _problem(self, data: Data, y: Floats, weight: Floats) -> Problem:
-        loss = Loss(self.loss, epsilon=float(self.epsilon))
+        numbers = {name: float(getattr(self, name)) for name in LOSSES[self.loss]}
+        loss = Loss(self.loss, **numbers)
         return Problem(data, None, y, self.C * weight, loss, self.intercept)

@@ -19,7 +19,6 @@ from margrave.progress import forever
 Floats = NDArray[np.float64]
 
 _ROOM = 1.3  # of a balanced part, in mean sizes
-_CENTRED = ("rbf", "laplacian", "linear")  # kernels for which means of rows are good centres
 
 
 @dataclass(frozen=True)
@@ -253,7 +252,8 @@ def draw(
 
 def clustering(kernel: Kernel, sample: int | None = None) -> KMeans | KernelKMeans:
     """Clusters that fit the kernel: in input space where near rows are alike, else in its own."""
-    kind = KMeans if kernel.name in _CENTRED else KernelKMeans
+    is_centred = kernel.is_shift_invariant or kernel.name == "linear"  # by the means of rows
+    kind = KMeans if is_centred else KernelKMeans
     return kind() if sample is None else kind(sample=sample)
 
 

@@ -201,7 +201,11 @@ def residuals(rows: Scored) -> Section | Absent:
     )
     marks, tube = [0.0], getattr(rows.estimator, "epsilon", None)
     epsilon = getattr(rows.estimator, "epsilon_", tube)  # found by the fit, or given
-    if epsilon is not None:
+    if getattr(rows.estimator, "loss", None) == "pinball":
+        below, wanted = rows.share(found <= 0.0), rows.estimator.quantile
+        lead += f" {percent(below)} of the targets are at most the prediction; the fit asked for"
+        lead += f" {percent(wanted)} (quantile = {number(wanted)})."
+    elif epsilon is not None:
         marks, within = [-float(epsilon), float(epsilon)], rows.share(np.abs(found) <= epsilon)
         lead += f" {percent(within)} are within epsilon = {number(epsilon)} (dashed)."
     x = Axis.over("target", [rows.truth, rows.predicted], pad=0.04)

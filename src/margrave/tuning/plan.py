@@ -16,12 +16,13 @@ from typing import Any
 from sklearn.base import BaseEstimator, clone
 from sklearn.pipeline import Pipeline
 
+from margrave import kernels, losses
 from margrave.estimators._base import KernelEstimator
 
 # what kernel values depend on, with the constant that a regularised intercept adds
-_KERNEL = ("kernel", "gamma", "degree", "coef0", "intercept")
+_KERNEL = ("kernel", *kernels.NUMBERS, "intercept")
 # the solution depends continuously on these; the one that varies most is last
-_CONTINUOUS = ("nu", "epsilon", "theta", "upsilon", "lam", "C")
+_CONTINUOUS = ("nu", *losses.NUMBERS, "lam", "C")
 
 
 @dataclass(frozen=True)

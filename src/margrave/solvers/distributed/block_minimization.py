@@ -35,7 +35,7 @@ from margrave.solvers.base import Settings, check_integer, refuse_unless
 from margrave.solvers.distributed.checkpoint import Checkpoint, fingerprint
 from margrave.solvers.distributed.cluster import Cluster
 from margrave.solvers.distributed.working_set import DistributedSet
-from margrave.solvers.divide.parts import SHIFT_INVARIANT, Division, Effort
+from margrave.solvers.divide.parts import Division, Effort
 from margrave.solvers.hull.distance import HullCore
 from margrave.solvers.kernel.descent import Kernels, descend
 
@@ -138,7 +138,7 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
         if count == 1:
             return Parts(np.zeros(n, dtype=np.int64))
         if partition is None:
-            by_distance = data.kernel.name in SHIFT_INVARIANT
+            by_distance = data.kernel.is_shift_invariant
             partition = clustering(data.kernel) if by_distance else "random"
         parts = division.split(resolve_partition(partition), count, settings.seed)
         return parts or Random().split(data, count, settings.seed)

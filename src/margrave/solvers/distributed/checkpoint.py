@@ -130,7 +130,7 @@ def fingerprint(problems: Sequence[Problem], **parameters: Any) -> str:
     sample = sample.toarray() if hasattr(sample, "toarray") else np.asarray(sample)
     kernel = data.kernel
     name = getattr(kernel.name, "__qualname__", kernel.name)  # an address would not last
-    for part in (data.X.shape, name, kernel.gamma, kernel.degree, kernel.coef0, parameters):
+    for part in (data.X.shape, name, kernel.numbers, parameters):
         digest.update(repr(part).encode())
     digest.update(np.ascontiguousarray(sample).tobytes())
     for problem in problems:

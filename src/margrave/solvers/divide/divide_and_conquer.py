@@ -22,7 +22,7 @@ from sklearn.base import BaseEstimator
 from margrave.problem import Floats, Problem, Solution
 from margrave.solvers.base import Settings, check_integer
 from margrave.solvers.divide.levels import Levels
-from margrave.solvers.divide.parts import SHIFT_INVARIANT, Division
+from margrave.solvers.divide.parts import Division
 from margrave.solvers.kernel.working_set import solve_rows
 from margrave.solvers.whole import finish
 
@@ -163,7 +163,7 @@ def pays(problems: Sequence[Any]) -> bool:
     return (
         isinstance(first, Problem)
         and max(problem.n_rows for problem in problems) >= _MANY_ROWS
-        and first.data.kernel.name in SHIFT_INVARIANT
+        and first.data.kernel.is_shift_invariant
         and not first.loss.is_dense
         and first.total == 0.0
     )

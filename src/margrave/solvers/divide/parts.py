@@ -33,8 +33,6 @@ Rows = NDArray[np.int64]
 Task = tuple[Any, Floats | None]  # a problem, and where it begins
 Tasks = list[Task]  # of the same rows
 
-SHIFT_INVARIANT = ("rbf", "laplacian")  # kernels that fall with the distance
-
 logger = logging.getLogger("margrave")
 
 
@@ -290,14 +288,14 @@ def _level(problem: Problem | JointProblem) -> float:
     if isinstance(problem, JointProblem) or problem.loss.core().labels:
         return 0.0
     is_free = problem.intercept == "free" and problem.total == 0.0
-    return float(np.median(problem.y)) if is_free else 0.0
+    return float(np.quantile(problem.y, problem.loss.quantile)) if is_free else 0.0
 
 
 def _boxed(problem: Any, shift: float) -> Any:
     """The problem without a free intercept, unless its sum is given."""
     if problem.intercept != "free" or (isinstance(problem, Problem) and problem.total > 0.0):
         return problem
-    instead = None if problem.data.kernel.name in SHIFT_INVARIANT else "regularized"
+    instead = None if problem.data.kernel.is_shift_invariant else "regularized"
     if isinstance(problem, JointProblem):
         return replace(problem, intercept=instead)
     return replace(problem, intercept=instead, y=problem.y - shift)
