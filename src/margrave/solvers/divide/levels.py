@@ -19,7 +19,7 @@ from typing import Any
 
 from margrave.partitions import Partition, clustering, resolve_partition
 from margrave.problem import Floats, JointProblem, Solution
-from margrave.solvers.divide.parts import Division, Effort
+from margrave.solvers.divide.parts import Division, PartOptions
 
 logger = logging.getLogger("margrave")
 
@@ -62,7 +62,7 @@ class Levels:
                     " 'kernel_kmeans'"
                 )
             kept = self.coarsest is not None and level == numbers[-1]
-            solutions = division.solve(parts, betas, Effort(self.tol, thorough=kept))
+            solutions = division.solve(parts, betas, PartOptions(self.tol, thorough=kept))
             if solutions is None:
                 return
             yield level, solutions

@@ -25,7 +25,7 @@ from margrave.models import Expansion
 from margrave.partitions import Parts, check_count, resolve_partition
 from margrave.problem import Floats, Problem, Solution, loaded
 from margrave.solvers.base import Settings, check_integer
-from margrave.solvers.divide.parts import Division, Effort
+from margrave.solvers.divide.parts import Division, PartOptions
 from margrave.solvers.whole import finish, judge
 
 _PART_ROWS = 3000  # of the first level, about
@@ -85,12 +85,12 @@ class MergeTree(BaseEstimator):  # type: ignore[misc]
         parts = self._split(division)
         if starts is not None or parts is None:
             return finish(problems, settings, starts, "sodm", 0)
-        effort = Effort(
+        options = PartOptions(
             max(_LOCAL_TOL, settings.tol), own_prices=True, as_published=self.as_published
         )
         betas, solutions, done = None, None, 0
         while len(parts) > 1:
-            found = division.solve(parts, betas, effort)
+            found = division.solve(parts, betas, options)
             if found is None:  # no time
                 break
             done += 1

@@ -39,7 +39,7 @@ logger = logging.getLogger("margrave")
 
 
 @dataclass(frozen=True)
-class Effort:
+class PartOptions:
     """How parts are to be solved.
 
     ``tol`` is the relative gap of a part's own problem, and what is kept as a model needs a
@@ -106,7 +106,7 @@ class Division:
         except _core.Stopped:
             return None
 
-    def run(self, tasks: Sequence[Tasks], effort: Effort) -> list[list[Local | None]]:
+    def run(self, tasks: Sequence[Tasks], options: PartOptions) -> list[list[Local | None]]:
         """Solve each part's problems, which share its rows, from their starts.
 
         None in the place of a solution if there was no time to look at its start.
@@ -128,7 +128,7 @@ class Division:
             for number in order
         ]
         deadline = self.settings.deadline()
-        found = self._solved(pieces, (effort.tol, effort.thorough, deadline))
+        found = self._solved(pieces, (options.tol, options.thorough, deadline))
         for local in (local for part in found for local in part if local is not None):
             self.kernel_values += local.kernel_values
         return [found[place] for place in np.argsort(order)]
@@ -153,7 +153,7 @@ class Division:
         return found
 
     def solve(
-        self, parts: Parts, starts: Sequence[Floats] | None, effort: Effort
+        self, parts: Parts, starts: Sequence[Floats] | None, options: PartOptions
     ) -> list[Solution] | None:
         """Solve all problems on every part alone.
 
@@ -167,14 +167,14 @@ class Division:
             for problem, begin in zip(self.problems, begins, strict=True):
                 members = problem.members(rows)
                 if len(members):
-                    tasks[-1].append(effort.task(problem, data, members, begin))
-        return self.collect(parts, self.run(tasks, effort), effort)
+                    tasks[-1].append(options.task(problem, data, members, begin))
+        return self.collect(parts, self.run(tasks, options), options)
 
     def collect(
-        self, parts: Parts, found: Sequence[Sequence[Local | None]], effort: Effort
+        self, parts: Parts, found: Sequence[Sequence[Local | None]], options: PartOptions
     ) -> list[Solution] | None:
         """Put together what the problems have come to on every part; None if one has not begun."""
-        gathered = [_Gathered(problem, len(parts), effort) for problem in self.problems]
+        gathered = [_Gathered(problem, len(parts), options) for problem in self.problems]
         for c, (rows, locals_) in enumerate(zip(parts.rows, found, strict=True)):
             present = [(one, one.problem.members(rows)) for one in gathered]
             taking = [(one, members) for one, members in present if len(members)]
@@ -227,8 +227,8 @@ class Division:
 class _Gathered:
     """One problem, and its solutions on all parts."""
 
-    def __init__(self, problem: Any, n_parts: int, effort: Effort) -> None:
-        self.problem, self.effort = problem, effort
+    def __init__(self, problem: Any, n_parts: int, options: PartOptions) -> None:
+        self.problem, self.options = problem, options
         self.beta, self.scores = np.zeros(problem.shape), np.zeros(problem.shape)
         self.intercept = np.zeros((n_parts, *problem.shape[1:]))
         self.objective = self.dual = 0.0
@@ -236,11 +236,11 @@ class _Gathered:
 
     def add(self, number: int, rows: Rows, local: Local) -> None:
         """Take over what a part has come to."""
-        weight = _share(self.problem, rows) if self.effort.own_prices else 1.0
+        weight = _share(self.problem, rows) if self.options.own_prices else 1.0
         self.objective += weight * local.objective
         self.dual += weight * local.dual
         self.scores[rows] = local.scores
-        self.beta[rows] = local.beta * (1.0 if self.effort.as_published else weight)
+        self.beta[rows] = local.beta * (1.0 if self.options.as_published else weight)
         self.intercept[number] = weight * local.intercept
         self.definite = self.definite and local.definite
 
@@ -256,13 +256,13 @@ class _Gathered:
             gap=(self.objective + self.dual) / scale if self.definite else np.inf,
             converged=False,
             n_iter=0,
-            precision=precision_for(self.effort.tol, self.problem.data),
+            precision=precision_for(self.options.tol, self.problem.data),
             solver=solver,
             definite=self.definite,
             certificate="blocks",
             parts=parts,
             level=shift,
-            goal=self.effort.tol,
+            goal=self.options.tol,
         )
 
 
