@@ -12,7 +12,7 @@ is small (numbers per row of its own, or per feature). Engines call its methods 
 and numbers.
 """
 
-from margrave.blocks.dual import DualBlock, Local
+from margrave.blocks.dual import DualBlock, PartResult
 from margrave.blocks.gradient import GradientBlock
 from margrave.blocks.kernel import KernelBlock
 from margrave.blocks.members import Candidates, Fresh
@@ -24,7 +24,7 @@ __all__ = [
     "Fresh",
     "GradientBlock",
     "KernelBlock",
-    "Local",
+    "PartResult",
     "Share",
     "stack",
 ]

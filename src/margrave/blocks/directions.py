@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from margrave import _core
-from margrave.blocks.dual import Local, local_of
+from margrave.blocks.dual import PartResult, part_result
 from margrave.blocks.point import Change, Point, Share, dot
 from margrave.problem import Floats
 from margrave.progress import FOREVER
@@ -34,7 +34,7 @@ class Directions(Point):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
-        self.found: list[Local | None] = [None] * len(self.problems)
+        self.found: list[PartResult | None] = [None] * len(self.problems)
         self.aims: dict[int, _Aim] = {}  # directions that are still to be followed
 
     def propose(
@@ -74,14 +74,14 @@ class Directions(Point):
         run_rounds(core, tol, watch, certify=False)
         if core.interrupted:
             raise KeyboardInterrupt
-        self.found[p] = local_of(problem, core, core.figures()) if cold else None
+        self.found[p] = part_result(problem, core, core.figures()) if cold else None
         self.shares[p] = replace(share, own=own)
         direction = core.beta - share.beta
         self.aims[p] = _Aim(direction, core.scores - share.scores)
         moved = np.flatnonzero(direction)
         return self._points(p, moved), direction[moved]
 
-    def local(self) -> list[Local | None]:
+    def local(self) -> list[PartResult | None]:
         """Return the block's own solutions, from where nothing else was known."""
         return [one for one, p in zip(self.found, self.problems, strict=True) if p is not None]
 

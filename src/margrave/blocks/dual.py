@@ -31,7 +31,7 @@ _BUFFER = 1 << 20  # bytes for kernel rows on their way
 
 
 @dataclass(frozen=True)
-class Local:
+class PartResult:
     """What one problem has come to on the rows of one part, which knew of no others.
 
     ``scores`` are those of the part's own rows and hold no intercept.
@@ -81,7 +81,7 @@ class DualBlock:
     ) -> None:
         self.problems, self.starts = problems, starts
         self.memory, self.threads = memory, threads
-        self.solved: list[Local | None] = [None] * len(problems)
+        self.solved: list[PartResult | None] = [None] * len(problems)
         self.cancelled = threading.Event()
 
     def cancel(self) -> None:
@@ -103,17 +103,17 @@ class DualBlock:
             core = self._core(problem, start, tol, precision, rows, self.memory)
             begun, figures = self._run(core, len(problem.y), tol, thorough, deadline)
             if begun or start is None:
-                self.solved[number] = local_of(problem, core, figures)
+                self.solved[number] = part_result(problem, core, figures)
             if thorough and precision == "float32" and figures["gap"] > tol and begun:
                 # single precision is exhausted
                 core = self._core(problem, core.beta, tol, "float64", rows, self.memory)
                 begun, figures = self._run(core, len(problem.y), tol, thorough, deadline)
                 if begun:
-                    self.solved[number] = local_of(problem, core, figures)
+                    self.solved[number] = part_result(problem, core, figures)
             if core.interrupted:
                 raise KeyboardInterrupt
 
-    def found(self) -> list[Local | None]:
+    def found(self) -> list[PartResult | None]:
         """Return the solutions; zero, or None in the place of a start, where there was no time."""
         return [
             self._zero(problem) if solved is None and start is None else solved
@@ -132,10 +132,10 @@ class DualBlock:
         outcome = run_rounds(core, tol, watch, certify=thorough)
         return outcome.status != "stopped" or core.work[0] > 0, outcome.figures
 
-    def _zero(self, problem: Problem | JointProblem) -> Local:
+    def _zero(self, problem: Problem | JointProblem) -> PartResult:
         # without memory for rounds: blocks that many parts free would not fit the next ones
         core = self._core(problem, None, 1.0, "float64", {}, memory=0)
-        return local_of(problem, core, core.figures())
+        return part_result(problem, core, core.figures())
 
     def _core(
         self,
@@ -158,7 +158,7 @@ class DualBlock:
         return problem.core(rows[key], start, size, floor_for(tol))
 
 
-def local_of(problem: Problem | JointProblem, core: Any, figures: dict[str, Any]) -> Local:
+def part_result(problem: Problem | JointProblem, core: Any, figures: dict[str, Any]) -> PartResult:
     """Return what a compiled solver has come to on rows that knew of no others."""
     beta, scores, intercept = core.beta, core.scores, figures["intercept"]
     if problem.intercept == "regularized":  # the core's scores hold it already
@@ -167,4 +167,4 @@ def local_of(problem: Problem | JointProblem, core: Any, figures: dict[str, Any]
     objective, dual = float(figures["objective"]), float(figures["dual"])
     scale = max(abs(objective), abs(dual), problem.least_scale)
     definite = problem.data.is_definite(beta, scores, scale, noise=1e-4)  # of single precision
-    return Local(beta, scores, intercept, objective, dual, core.work[2], definite)
+    return PartResult(beta, scores, intercept, objective, dual, core.work[2], definite)

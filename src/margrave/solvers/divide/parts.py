@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from margrave import _core
-from margrave.blocks import DualBlock, Local
+from margrave.blocks import DualBlock, PartResult
 from margrave.engines import MOST_LOSSES, ShardLost, resolve_engine
 from margrave.partitions import PARTITIONS, Partition, Parts
 from margrave.problem import Data, Floats, JointProblem, Problem, Solution
@@ -106,7 +106,7 @@ class Division:
         except _core.Stopped:
             return None
 
-    def run(self, tasks: Sequence[Tasks], options: PartOptions) -> list[list[Local | None]]:
+    def run(self, tasks: Sequence[Tasks], options: PartOptions) -> list[list[PartResult | None]]:
         """Solve each part's problems, which share its rows, from their starts.
 
         None in the place of a solution if there was no time to look at its start.
@@ -133,7 +133,7 @@ class Division:
             self.kernel_values += local.kernel_values
         return [found[place] for place in np.argsort(order)]
 
-    def _solved(self, pieces: list[Any], how: tuple[Any, ...]) -> list[list[Local | None]]:
+    def _solved(self, pieces: list[Any], how: tuple[Any, ...]) -> list[list[PartResult | None]]:
         """Solve the parts where they are put; all of them again if a worker is lost."""
         for attempt in itertools.count(1):
             try:
@@ -142,7 +142,7 @@ class Division:
                         shards.map("solve", *how)
                     except KeyboardInterrupt:
                         self.settings.progress.interrupt()
-                    found: list[list[Local | None]] = shards.map("found")
+                    found: list[list[PartResult | None]] = shards.map("found")
                 break
             except ShardLost as lost:
                 if self.settings.is_over:  # Ctrl-C may have ended the workers too
@@ -171,7 +171,7 @@ class Division:
         return self.collect(parts, self.run(tasks, options), options)
 
     def collect(
-        self, parts: Parts, found: Sequence[Sequence[Local | None]], options: PartOptions
+        self, parts: Parts, found: Sequence[Sequence[PartResult | None]], options: PartOptions
     ) -> list[Solution] | None:
         """Put together what the problems have come to on every part; None if one has not begun."""
         gathered = [_Gathered(problem, len(parts), options) for problem in self.problems]
@@ -234,7 +234,7 @@ class _Gathered:
         self.objective = self.dual = 0.0
         self.definite = True
 
-    def add(self, number: int, rows: Rows, local: Local) -> None:
+    def add(self, number: int, rows: Rows, local: PartResult) -> None:
         """Take over what a part has come to."""
         weight = _share(self.problem, rows) if self.options.own_prices else 1.0
         self.objective += weight * local.objective
