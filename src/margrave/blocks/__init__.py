@@ -16,15 +16,15 @@ from margrave.blocks.dual import DualBlock, PartResult
 from margrave.blocks.gradient import GradientBlock
 from margrave.blocks.kernel import KernelBlock
 from margrave.blocks.members import Candidates, Fresh
-from margrave.blocks.point import Share, stack
+from margrave.blocks.point import BlockState, stack
 
 __all__ = [
+    "BlockState",
     "Candidates",
     "DualBlock",
     "Fresh",
     "GradientBlock",
     "KernelBlock",
     "PartResult",
-    "Share",
     "stack",
 ]

@@ -10,7 +10,7 @@ import numpy as np
 
 from margrave import _core
 from margrave.blocks.dual import PartResult, part_result
-from margrave.blocks.point import Change, Point, Share, dot
+from margrave.blocks.point import BlockState, Change, Point, dot
 from margrave.problem import Floats
 from margrave.progress import FOREVER
 from margrave.rounds import ROUGH, Limits, Watch, run_rounds, set_size
@@ -47,7 +47,7 @@ class Directions(Point):
         to `tol` of the whole problem's objective. `dual` is the whole problem's value, `bound` that
         of zero scores. Ends at the `deadline` (seconds of ``time.time``).
         """
-        problem, share = self.problems[p], self.shares[p]
+        problem, state = self.problems[p], self.states[p]
         if problem is None:
             return self._points(p, np.empty(0, dtype=np.int64)), np.empty(0)
         precision = "float32" if rough and problem.data.fits_float32 else "float64"
@@ -55,15 +55,15 @@ class Directions(Point):
         # the same on all engines, whatever their memory: what is kept decides about rounding
         left = min(_KEPT, max(0, self.memory - 8 * min(size, len(problem.y)) ** 2 - _BUFFER))
         rows = problem.data.kernel_rows(precision, left, _BUFFER, self.threads, problem.offset)
-        cold = not (share.beta.any() or share.scores.any())
-        own = share.own if share.own is not None else self._own(p, rows)
+        cold = not (state.beta.any() or state.scores.any())
+        own = state.own if state.own is not None else self._own(p, rows)
         fixed = None
         if not cold:
-            rest = share.scores - own
-            h = float(self._loss(problem).conjugate(problem.y, problem.C, share.beta).sum())
-            part = 0.5 * dot(share.beta, share.scores + rest) + h
-            fixed = _core.FixedPart(rest, share.scores, dual - part, 0.0, bound)
-        core = problem.core(rows, None if cold else share.beta, size, self.floor, fixed)
+            rest = state.scores - own
+            h = float(self._loss(problem).conjugate(problem.y, problem.C, state.beta).sum())
+            part = 0.5 * dot(state.beta, state.scores + rest) + h
+            fixed = _core.FixedPart(rest, state.scores, dual - part, 0.0, bound)
+        core = problem.core(rows, None if cold else state.beta, size, self.floor, fixed)
         limits, n = Limits(), len(problem.y)
         if rough:
             limits = replace(ROUGH, rounds=max(ROUGH.rounds, 4 * n // size))
@@ -75,9 +75,9 @@ class Directions(Point):
         if core.interrupted:
             raise KeyboardInterrupt
         self.found[p] = part_result(problem, core, core.figures()) if cold else None
-        self.shares[p] = replace(share, own=own)
-        direction = core.beta - share.beta
-        self.aims[p] = _Aim(direction, core.scores - share.scores)
+        self.states[p] = replace(state, own=own)
+        direction = core.beta - state.beta
+        self.aims[p] = _Aim(direction, core.scores - state.scores)
         moved = np.flatnonzero(direction)
         return self._points(p, moved), direction[moved]
 
@@ -92,21 +92,21 @@ class Directions(Point):
 
         The largest step is that of each variable to its own bound, the least of them.
         """
-        share, problem = self.shares[p], self.problems[p]
+        state, problem = self.states[p], self.problems[p]
         if problem is None:
             return np.array([0.0, 0.0, np.inf])
         d = self.aims[p].direction
         reach = self._sums(p, points, coef, precision, slice(None), deadline)
         self.aims[p] = replace(self.aims[p], reach=reach)
-        lo, hi = self._box(problem, share.beta)
+        lo, hi = self._box(problem, state.beta)
         with np.errstate(all="ignore"):
-            room = np.where(d > 0.0, (hi - share.beta) / d, (lo - share.beta) / d)
+            room = np.where(d > 0.0, (hi - state.beta) / d, (lo - state.beta) / d)
         largest = float(np.min(room[d != 0.0], initial=np.inf))
-        return np.array([dot(share.scores, d), dot(reach, d), largest])
+        return np.array([dot(state.scores, d), dot(reach, d), largest])
 
     def rates(self, p: int, steps: Floats) -> Floats:
         """Derivatives of sum_i h_i(beta_i + t d_i) to the right, one per step t."""
-        problem, beta = self.problems[p], self.shares[p].beta
+        problem, beta = self.problems[p], self.states[p].beta
         if problem is None:
             return np.zeros(len(steps))
         d = self.aims[p].direction
@@ -123,17 +123,17 @@ class Directions(Point):
 
     def commit(self, p: int, step: float) -> None:
         """Make a step along the direction."""
-        problem, share = self.problems[p], self.shares[p]
+        problem, state = self.problems[p], self.states[p]
         if problem is None:
             return
         aim = self.aims.pop(p)
-        own = None if share.own is None else share.own + step * aim.own
-        beta = np.clip(share.beta + step * aim.direction, *self._box(problem, share.beta))
-        self.shares[p] = Share(beta, share.scores + step * aim.reach, own)
+        own = None if state.own is None else state.own + step * aim.own
+        beta = np.clip(state.beta + step * aim.direction, *self._box(problem, state.beta))
+        self.states[p] = BlockState(beta, state.scores + step * aim.reach, own)
 
     def _own(self, p: int, rows: _core.KernelRows) -> Floats:
         """Scores of the own rows from the own variables."""
-        problem, beta = self.problems[p], self.shares[p].beta
+        problem, beta = self.problems[p], self.states[p].beta
         assert problem is not None
         used, where = np.flatnonzero(beta), problem.data_rows
         if len(used) == 0:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from margrave import _core
-from margrave.blocks.point import Change, Point, Rows, Share, row_biases, sides_of, stack
+from margrave.blocks.point import BlockState, Change, Point, Rows, row_biases, sides_of, stack
 from margrave.kernels import core_rows
 from margrave.problem import Floats
 from margrave.progress import FOREVER
@@ -55,7 +55,7 @@ class Members(Point):
         self._log = _Log()
         self._disband()
 
-    def state(self) -> list[Share]:
+    def state(self) -> list[BlockState]:
         """Return what a block needs to go on from here."""
         self._catch_up()
         return super().state()
@@ -90,17 +90,17 @@ class Members(Point):
             self._move(p, values, precision)
         gaps, figures = self.figures(p, bias[None])
         mine = self.place[self.owner == self.number]
-        scores = self.shares[p].scores[mine]
+        scores = self.states[p].scores[mine]
         return gaps, figures, self._candidates(p, count, bias, negligible), scores
 
     def take(self, p: int, places: Rows) -> tuple[Any, Floats, Floats, Floats, Floats]:
         """Return rows with their targets, weights, variables and scores."""
-        problem, share = self.problems[p], self.shares[p]
+        problem, state = self.problems[p], self.states[p]
         if problem is None or len(places) == 0:
             empty = np.empty(0)
             return self._points(p, np.empty(0, dtype=np.int64)), empty, empty, empty, empty
         y, C = problem.y[places], problem.C[places]
-        return self._points(p, places), y, C, share.beta[places], share.scores[places]
+        return self._points(p, places), y, C, state.beta[places], state.scores[places]
 
     def disband(self) -> None:
         """Begin with an empty working set."""
@@ -112,7 +112,7 @@ class Members(Point):
         All that are not content stay, a seventh more of those that nearly are not, and `spare`.
         Returns how many are left, and the sum of the others' gap terms.
         """
-        problem, share = self.problems[p], self.shares[p]
+        problem, state = self.problems[p], self.states[p]
         if problem is None:
             return 0, 0.0
         up, low = self._rates(p)
@@ -124,14 +124,14 @@ class Members(Point):
             mine = self.place[self.owner == self.number]
             active = np.union1d(np.argpartition(-discontent, wanted)[:wanted], mine)
         before = self.figures(p, bias[None])[0].sum()
-        self.shares[p] = replace(share, active=active)
+        self.states[p] = replace(state, active=active)
         left_out = before - self.figures(p, bias[None])[0].sum()
         return len(discontent) if active is None else len(active), float(left_out)
 
     def widen(self, p: int) -> None:
         """Look at all rows again."""
         self._catch_up()
-        self.shares[p] = replace(self.shares[p], active=None)
+        self.states[p] = replace(self.states[p], active=None)
 
     def _disband(self) -> None:
         self.points: Any = np.empty((0, 0))
@@ -158,10 +158,10 @@ class Members(Point):
 
     def _move(self, p: int, values: Floats, precision: str) -> None:
         change = values - self.values
-        moved, share = np.flatnonzero(change), self.shares[p]
-        beta, mine = share.beta.copy(), self.owner == self.number
+        moved, state = np.flatnonzero(change), self.states[p]
+        beta, mine = state.beta.copy(), self.owner == self.number
         beta[self.place[mine]] = values[mine]
-        scores, active = share.scores, share.active
+        scores, active = state.scores, state.active
         if len(moved) and self.problems[p] is not None:
             numbers = _numbers(self.owner[moved], self.place[moved])
             sums = self._foreign_sums(p, moved, numbers, change[moved], precision)
@@ -171,35 +171,35 @@ class Members(Point):
                 scores = scores.copy()
                 scores[active] += sums
                 self._log.add(p, self.points, moved, numbers, change[moved], precision)
-        self.shares[p], self.values = Share(beta, scores, active=active), values
+        self.states[p], self.values = BlockState(beta, scores, active=active), values
 
     def _catch_up(self) -> None:
         """Bring the scores of rows that are not active up to date."""
         log, self._log = self._log, _Log()
         if len(log.numbers) == 0:
             return
-        share = self.shares[log.p]
-        assert share.active is not None
+        state = self.states[log.p]
+        assert state.active is not None
         points, change = log.all()
-        scores = share.scores.copy()
-        others = np.setdiff1d(np.arange(len(scores)), share.active)
+        scores = state.scores.copy()
+        others = np.setdiff1d(np.arange(len(scores)), state.active)
         scores[others] += self._sums(log.p, points, change, log.precision, others)
-        self.shares[log.p] = replace(share, scores=scores)
+        self.states[log.p] = replace(state, scores=scores)
 
     def _candidates(self, p: int, count: int, bias: Floats, negligible: float) -> list[Candidates]:
-        problem, share = self.problems[p], self.shares[p]
+        problem, state = self.problems[p], self.states[p]
         nothing, none = np.empty(0), np.empty(0, dtype=np.int64)
         if problem is None:
             return [Candidates(-np.inf, np.inf, nothing, none, nothing, none)] * len(bias)
         up, low = self._rates(p)
         loss = self._loss(problem)
         content = np.zeros(len(up), dtype=bool)
-        if share.active is not None:
+        if state.active is not None:
             content[:] = True
-            content[share.active] = False
+            content[state.active] = False
         if not loss.quadratic:  # a violation of any size may be worth nothing
-            at = share.scores + row_biases(problem.y, bias)
-            content |= loss.gap(problem.y, problem.C, share.beta, at) <= negligible
+            at = state.scores + row_biases(problem.y, bias)
+            content |= loss.gap(problem.y, problem.C, state.beta, at) <= negligible
         up[content], low[content] = -np.inf, np.inf
         sides = sides_of(problem.y, bias)
         ends = [
@@ -221,12 +221,12 @@ class Members(Point):
 
     def _rates(self, p: int) -> tuple[Floats, Floats]:
         """Rates -f - h' to the right and to the left."""
-        problem, share = self.problems[p], self.shares[p]
+        problem, state = self.problems[p], self.states[p]
         assert problem is not None
         loss, y, C = self._loss(problem), problem.y, problem.C
         return (
-            -share.scores - loss.right(y, C, share.beta),
-            -share.scores - loss.left(y, C, share.beta),
+            -state.scores - loss.right(y, C, state.beta),
+            -state.scores - loss.left(y, C, state.beta),
         )
 
     def _foreign_sums(
@@ -236,7 +236,7 @@ class Members(Point):
 
         Kernel rows of members that come again are kept.
         """
-        problem, active = self.problems[p], self.shares[p].active
+        problem, active = self.problems[p], self.states[p].active
         assert problem is not None
         if not problem.data.is_native:
             rows = slice(None) if active is None else active

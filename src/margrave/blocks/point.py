@@ -32,7 +32,7 @@ _SAFETY = 10.0  # times the drift seen so far: how far scores may be off
 
 
 @dataclass(frozen=True)
-class Share:
+class BlockState:
     """One problem's variables on the rows of a block: all that a checkpoint needs.
 
     ``own`` is the part of the scores that comes from the block's own variables, where it is known.
@@ -54,7 +54,7 @@ class Point:
         Of this block among all.
     problems : list of Problem or None
         On the same data: these rows. None for a problem that none of them is in.
-    shares : list of Share or None
+    states : list of BlockState or None
         Where to begin, for every problem; None for zero.
     numbers : int64 array
         Numbers of these rows among all.
@@ -71,7 +71,7 @@ class Point:
         self,
         number: int,
         problems: Sequence[Problem | None],
-        shares: Sequence[Share] | None,
+        states: Sequence[BlockState] | None,
         numbers: Rows,
         across: Any,
         floor: float,
@@ -81,7 +81,7 @@ class Point:
         self.number, self.problems = number, list(problems)
         self.numbers, self.across = numbers, across
         self.floor, self.memory, self.threads = floor, memory, threads
-        self.shares = list(shares) if shares is not None else [_zero(p) for p in problems]
+        self.states = list(states) if states is not None else [_zero(p) for p in problems]
         self.cancelled = threading.Event()
         self.rows_of: tuple[int, Any] = (-1, None)  # the rows of the problem at hand
         self.kernel_values = 0
@@ -90,20 +90,20 @@ class Point:
         """End the work of another thread: nobody waits for it any longer."""
         self.cancelled.set()
 
-    def state(self) -> list[Share]:
+    def state(self) -> list[BlockState]:
         """Return what a block needs to go on from here; its arrays are never changed in place."""
-        return list(self.shares)
+        return list(self.states)
 
     def adopt(self, p: int, intercept: str | None, y: Floats, beta: Floats) -> None:
         """Begin with other variables, another intercept or other targets; scores are to come."""
         problem = self.problems[p]
         if problem is not None:
             self.problems[p] = replace(problem, intercept=intercept, y=y)
-        self.shares[p] = Share(beta, np.zeros(len(beta)))
+        self.states[p] = BlockState(beta, np.zeros(len(beta)))
 
     def support(self, p: int) -> Change:
         """Return the rows that have a variable, and their variables."""
-        beta = self.shares[p].beta
+        beta = self.states[p].beta
         rows = np.flatnonzero(beta)
         return self._points(p, rows), beta[rows]
 
@@ -112,7 +112,7 @@ class Point:
     ) -> None:
         """Compute the scores anew, from all variables there are."""
         scores = self._sums(p, points, coef, precision, slice(None), deadline)
-        self.shares[p] = Share(self.shares[p].beta, scores)
+        self.states[p] = BlockState(self.states[p].beta, scores)
 
     def certify(
         self, p: int, points: Any, coef: Floats, bias: Floats, deadline: float = FOREVER
@@ -122,19 +122,19 @@ class Point:
         First those of rows with a variable or a loss, then of those that the error seen so far
         could give a loss. Hulls have one bias for each sign of y.
         """
-        share, problem = self.shares[p], self.problems[p]
+        state, problem = self.states[p], self.problems[p]
         if problem is None:
             return
         y, C, value = problem.y, problem.C, self._loss(problem).value
-        scores, drift, fresh = share.scores.copy(), 0.0, np.zeros(len(y), dtype=bool)
+        scores, drift, fresh = state.scores.copy(), 0.0, np.zeros(len(y), dtype=bool)
         for _ in range(2):
             f, far = scores + row_biases(problem.y, bias), _SAFETY * drift
             pays = (value(y, C, f - far) > 0.0) | (value(y, C, f + far) > 0.0)
-            needed = np.flatnonzero(((share.beta != 0.0) | pays) & ~fresh)
+            needed = np.flatnonzero(((state.beta != 0.0) | pays) & ~fresh)
             exact = self._sums(p, points, coef, "float64", needed, deadline)
             drift = float(np.max(np.abs(exact - scores[needed]), initial=drift))
             scores[needed], fresh[needed] = exact, True
-        self.shares[p] = replace(share, scores=scores, own=None)
+        self.states[p] = replace(state, scores=scores, own=None)
 
     def figures(self, p: int, biases: Floats) -> tuple[Floats, Floats]:
         """Sums of gap terms; share of the dual, number of variables, kernel values.
@@ -142,23 +142,23 @@ class Point:
         The sums are one per bias, which are rows of `biases`, and of hulls one for each sign of y.
         Rows that are not active have no part in the gap.
         """
-        problem, share = self.problems[p], self.shares[p]
+        problem, state = self.problems[p], self.states[p]
         if problem is None:
             return np.zeros(biases.shape), np.zeros(3)
         loss, y, C = self._loss(problem), problem.y, problem.C
-        rows = slice(None) if share.active is None else share.active
-        some, scores = (y[rows], C[rows], share.beta[rows]), share.scores[rows]
+        rows = slice(None) if state.active is None else state.active
+        some, scores = (y[rows], C[rows], state.beta[rows]), state.scores[rows]
         gaps = [
             _sums_of_sides(y[rows], loss.gap(*some, scores + row_biases(y[rows], b)), b)
             for b in biases
         ]
-        dual = 0.5 * dot(share.beta, share.scores)
-        dual += float(loss.conjugate(y, C, share.beta).sum())
-        return np.array(gaps), np.array([dual, np.count_nonzero(share.beta), self.kernel_values])
+        dual = 0.5 * dot(state.beta, state.scores)
+        dual += float(loss.conjugate(y, C, state.beta).sum())
+        return np.array(gaps), np.array([dual, np.count_nonzero(state.beta), self.kernel_values])
 
     def slopes(self, p: int, biases: Floats) -> Floats:
         """Derivatives of the sum of losses with respect to the biases, laid out as in `figures`."""
-        problem, f = self.problems[p], self.shares[p].scores
+        problem, f = self.problems[p], self.states[p].scores
         if problem is None:
             return np.zeros(biases.shape)
         y, slope = problem.y, self._loss(problem).slope
@@ -216,9 +216,9 @@ class Point:
         return model.scores(X, self.threads, left=lambda: max(0.0, deadline - time.time()))[:, 0]
 
 
-def _zero(problem: Problem | None) -> Share:
+def _zero(problem: Problem | None) -> BlockState:
     nothing = np.zeros(0 if problem is None else problem.n_rows)
-    return Share(nothing, nothing, nothing)
+    return BlockState(nothing, nothing, nothing)
 
 
 def sides_of(y: Floats, bias: Floats) -> list[Any]:
