@@ -86,7 +86,7 @@ class MergeTree(BaseEstimator):  # type: ignore[misc]
         if starts is not None or parts is None:
             return finish(problems, settings, starts, "sodm", 0)
         options = PartOptions(
-            max(_LOCAL_TOL, settings.tol), own_prices=True, as_published=self.as_published
+            max(_LOCAL_TOL, settings.tol), own_weights=True, as_published=self.as_published
         )
         betas, solutions, done = None, None, 0
         while len(parts) > 1:

@@ -43,21 +43,21 @@ class PartOptions:
     """How parts are to be solved.
 
     ``tol`` is the relative gap of a part's own problem, and what is kept as a model needs a
-    ``thorough`` solution. A part with its ``own_prices`` takes its rows for all there are: their
+    ``thorough`` solution. A part with its ``own_weights`` takes its rows for all there are: their
     prices C_i grow by 1 / share, the part's share of the sum of all prices, and a variable of the
     part counts for the whole by that share. ``as_published`` it counts in full.
     """
 
     tol: float
     thorough: bool = False
-    own_prices: bool = False
+    own_weights: bool = False
     as_published: bool = False
 
     def task(self, problem: Any, data: Data, rows: Rows, begin: Floats | None) -> Task:
         """A problem on a part of the data, and where it begins."""
         part, share = problem.on(data, rows), _share(problem, rows)
         start = None if begin is None else begin[rows]
-        if self.own_prices:
+        if self.own_weights:
             start = start if start is None or self.as_published else start / share
             return replace(part, C=part.C / share), start
         if isinstance(part, Problem) and part.total > 0.0:
@@ -236,7 +236,7 @@ class _Gathered:
 
     def add(self, number: int, rows: Rows, local: PartResult) -> None:
         """Take over what a part has come to."""
-        weight = _share(self.problem, rows) if self.options.own_prices else 1.0
+        weight = _share(self.problem, rows) if self.options.own_weights else 1.0
         self.objective += weight * local.objective
         self.dual += weight * local.dual
         self.scores[rows] = local.scores

@@ -78,7 +78,7 @@ class DistributionPreserving(BaseEstimator):  # type: ignore[misc]
         if parts is None:  # no time
             return finish(problems, settings, None, "dip", 0)
         averaged = all(problem.loss.is_averaged for problem in problems)
-        options = PartOptions(max(_LOCAL_TOL, settings.tol), own_prices=averaged)
+        options = PartOptions(max(_LOCAL_TOL, settings.tol), own_weights=averaged)
         found = division.solve(parts, None, options)
         assert found is not None  # a cold start needs no time
         solutions = [replace(one, combine="sum", n_iter=1) for one in found]
