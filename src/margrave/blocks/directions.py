@@ -1,4 +1,4 @@
-"""Parallel block minimization: a block's own direction, and a step along everybody's."""
+"""Parallel block minimization: a block's own direction, and a step along the sum of all."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from margrave.progress import FOREVER
 from margrave.rounds import ROUGH, Limits, Watch, run_rounds, set_size
 
 _LARGEST_SET = 1024  # variables per round of a block's own problem
-_BUFFER = 1 << 20  # bytes for kernel rows on their way
+_BUFFER = 1 << 20  # bytes for kernel rows that are being computed
 _KEPT = 1 << 26  # bytes for kernel rows of a block's own problem
 
 
 @dataclass(frozen=True)
 class _Aim:
-    """A direction d of the own variables; K d of them alone, and (where known) of everybody's."""
+    """A direction d; K d for the block's own d, and (where known) for the d of all blocks."""
 
     direction: Floats
     own: Floats
@@ -30,17 +30,17 @@ class _Aim:
 
 
 class Directions(Point):
-    """Solve the block's own problem, all other variables as they are, and go there together."""
+    """Solve the block's own problem with all other variables fixed; step jointly."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self.found: list[PartResult | None] = [None] * len(self.problems)
-        self.aims: dict[int, _Aim] = {}  # directions that are still to be followed
+        self.aims: dict[int, _Aim] = {}  # directions that are not committed yet
 
     def propose(
         self, p: int, tol: float, rough: bool, dual: float, bound: float, deadline: float
     ) -> Change:
-        """Solve the block's own problem, all other variables as they are: rows and their changes.
+        """Solve the block's own problem, all other variables fixed: rows and their changes.
 
             min over d   1/2 d'K d + f'd + sum_i h_i(beta_i + d_i)        d zero outside the block
 
@@ -52,7 +52,7 @@ class Directions(Point):
             return self._points(p, np.empty(0, dtype=np.int64)), np.empty(0)
         precision = "float32" if rough and problem.data.fits_float32 else "float64"
         size = set_size(self.memory, _LARGEST_SET)
-        # the same on all engines, whatever their memory: what is kept decides about rounding
+        # the same on all engines, whatever their memory: the cache affects rounding
         left = min(_KEPT, max(0, self.memory - 8 * min(size, len(problem.y)) ** 2 - _BUFFER))
         rows = problem.data.kernel_rows(precision, left, _BUFFER, self.threads, problem.offset)
         cold = not (state.beta.any() or state.scores.any())
@@ -82,15 +82,15 @@ class Directions(Point):
         return self._points(p, moved), direction[moved]
 
     def local(self) -> list[PartResult | None]:
-        """Return the block's own solutions, from where nothing else was known."""
+        """Return the block's own solutions, computed while all other variables were zero."""
         return [one for one, p in zip(self.found, self.problems, strict=True) if p is not None]
 
     def probe(
         self, p: int, points: Any, coef: Floats, precision: str, deadline: float = FOREVER
     ) -> Floats:
-        """Take everybody's direction d: f'd, d'K d (own rows' part of both), and the largest step.
+        """Take the direction d of all blocks: f'd and d'K d (own rows' part), and the largest step.
 
-        The largest step is that of each variable to its own bound, the least of them.
+        The largest step is the one at which the first variable reaches its bound.
         """
         state, problem = self.states[p], self.problems[p]
         if problem is None:
@@ -116,7 +116,7 @@ class Directions(Point):
         for t in steps:
             at = np.clip(beta + t * d, low, high)
             rise, fall = loss.right(y, C, at), loss.left(y, C, at)
-            # at a bound h goes on as it came
+            # at a bound use the other one-sided derivative
             rise, fall = np.where(np.isinf(rise), fall, rise), np.where(np.isinf(fall), rise, fall)
             found.append(float((np.where(d > 0.0, rise, fall) * d).sum()))
         return np.array(found)
@@ -132,7 +132,7 @@ class Directions(Point):
         self.states[p] = BlockState(beta, state.scores + step * aim.reach, own)
 
     def _own(self, p: int, rows: _core.KernelRows) -> Floats:
-        """Scores of the own rows from the own variables."""
+        """Contribution of the block's own variables to its scores."""
         problem, beta = self.problems[p], self.states[p].beta
         assert problem is not None
         used, where = np.flatnonzero(beta), problem.data_rows

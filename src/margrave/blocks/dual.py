@@ -1,4 +1,4 @@
-"""Rows whose problems are solved by themselves, as if there were no others."""
+"""Problems on some rows alone, solved as if there were no other rows."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from margrave.rounds import (
 Floats = NDArray[np.float64]
 
 _LARGEST_SET = 2048  # variables per round
-_BUFFER = 1 << 20  # bytes for kernel rows on their way
+_BUFFER = 1 << 20  # bytes for kernel rows that are being computed
 
 
 @dataclass(frozen=True)
 class PartResult:
-    """What one problem has come to on the rows of one part, which knew of no others.
+    """The solution of one problem on the rows of one part alone.
 
-    ``scores`` are those of the part's own rows and hold no intercept.
+    ``scores`` are those of the part's own rows, without the intercept.
     """
 
     beta: Floats
@@ -85,15 +85,15 @@ class DualBlock:
         self.cancelled = threading.Event()
 
     def cancel(self) -> None:
-        """End the work of another thread: nobody waits for it any longer."""
+        """Ask the thread that works on this block to stop: its result is no longer needed."""
         self.cancelled.set()
 
     def solve(self, tol: float, thorough: bool, deadline: float) -> None:
         """Solve the problems to the relative gap `tol`, each from its start.
 
-        A start for others is left to be as good as some rounds make it. What is to be kept is
-        `thorough`: hardly limited, and certified in double precision. Ends at the `deadline`
-        (seconds of ``time.time``).
+        Results that only serve as starts get a limited number of rounds. Those that are kept as
+        models need a `thorough` solution: hardly limited, and certified in double precision. Ends
+        at the `deadline` (seconds of ``time.time``).
         """
         rows: dict[tuple[str, float], _core.KernelRows] = {}  # shared by the problems
         for number, (problem, start) in enumerate(zip(self.problems, self.starts, strict=True)):
@@ -114,7 +114,7 @@ class DualBlock:
                 raise KeyboardInterrupt
 
     def found(self) -> list[PartResult | None]:
-        """Return the solutions; zero, or None in the place of a start, where there was no time."""
+        """Return the solutions; without time for one, zero, or None if it had a start."""
         return [
             self._zero(problem) if solved is None and start is None else solved
             for problem, start, solved in zip(self.problems, self.starts, self.solved, strict=True)
@@ -123,7 +123,7 @@ class DualBlock:
     def _run(
         self, core: Core, n_rows: int, tol: float, thorough: bool, deadline: float
     ) -> tuple[bool, dict[str, Any]]:
-        """Rounds until the gap is reached; whether there was time for the start, and figures."""
+        """Run rounds until the gap is reached; whether there was time to begin, and figures."""
         limits = Limits() if thorough else ROUGH
         watch = Watch(
             lambda: max(0.0, deadline - time.time()),
@@ -133,7 +133,7 @@ class DualBlock:
         return outcome.status != "stopped" or core.work[0] > 0, outcome.figures
 
     def _zero(self, problem: Problem | JointProblem) -> PartResult:
-        # without memory for rounds: blocks that many parts free would not fit the next ones
+        # no memory for rounds: the allocator would not reuse the kernel blocks that parts free
         core = self._core(problem, None, 1.0, "float64", {}, memory=0)
         return part_result(problem, core, core.figures())
 
@@ -159,7 +159,7 @@ class DualBlock:
 
 
 def part_result(problem: Problem | JointProblem, core: Any, figures: dict[str, Any]) -> PartResult:
-    """Return what a compiled solver has come to on rows that knew of no others."""
+    """Turn the state of a compiled solver into the result of a part."""
     beta, scores, intercept = core.beta, core.scores, figures["intercept"]
     if problem.intercept == "regularized":  # the core's scores hold it already
         intercept = beta.sum(axis=0)

@@ -1,4 +1,4 @@
-"""The working set of all blocks: its members, what they do to scores, and who should join it."""
+"""A working set across all blocks: its members, their effect on scores, and new candidates."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from margrave.kernels import core_rows
 from margrave.problem import Floats
 from margrave.progress import FOREVER
 
-_MARGIN = 1.15  # active rows per row that is not content
-_NEARLY_ALL = 0.8  # share of rows from which on leaving out the rest does not pay
+_MARGIN = 1.15  # active rows per row with a KKT violation
+_NEARLY_ALL = 0.8  # fraction of rows above which shrinking is not worthwhile
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """What a block offers for the next working set, of hulls on one side of two.
+    """A block's candidates for the next working set; of a hull problem, those of one class.
 
-    ``top`` and ``bottom`` are the extremes of the rates -f - h' over all its rows. The rows that
-    would rise, with their rates, largest first; those that would fall, smallest first. Without a
-    free intercept both are in the first list, by how much they violate.
+    ``top`` and ``bottom`` are the extremes of the rates -f - h' over all its rows. ``up`` are the
+    rates of the rows whose variables would rise, largest first, ``low`` of those that would fall,
+    smallest first. Without a free intercept both are in ``up``, sorted by KKT violation.
     """
 
     top: float
@@ -38,7 +38,7 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Fresh:
-    """New members of the working set: rows, the block and the place that they are from."""
+    """New members of the working set: rows, the block they are from and their places there."""
 
     points: Any
     owner: NDArray[np.int32]
@@ -47,7 +47,7 @@ class Fresh:
 
 
 class Members(Point):
-    """Follow a working set with members from all blocks, and offer rows for it."""
+    """Apply the changes of a working set across all blocks, and propose candidates for it."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -56,14 +56,14 @@ class Members(Point):
         self._disband()
 
     def state(self) -> list[BlockState]:
-        """Return what a block needs to go on from here."""
+        """Return what a block needs to continue from here."""
         self._catch_up()
         return super().state()
 
     def rebuild(
         self, p: int, points: Any, coef: Floats, precision: str, deadline: float = FOREVER
     ) -> None:
-        """Compute the scores anew, which makes all rows active."""
+        """Recompute the scores, which makes all rows active."""
         self._log = _Log()
         super().rebuild(p, points, coef, precision, deadline)
 
@@ -78,7 +78,7 @@ class Members(Point):
         negligible: float,
         precision: str,
     ) -> tuple[Floats, Floats, list[Candidates], Floats]:
-        """One round: members join and move; what the block then has to say.
+        """One round: update the working set and the scores, and return figures and candidates.
 
         The first members `leave`, `fresh` ones follow the others, and all take the new `values`
         (None: the set is empty or stays where it is). Returns the figures at the bias, candidates
@@ -107,10 +107,10 @@ class Members(Point):
         self._disband()
 
     def narrow(self, p: int, bias: Floats, spare: int) -> tuple[int, float]:
-        """Leave out rows that are content and far from leaving it.
+        """Shrink: leave out rows that satisfy the KKT conditions by a margin.
 
-        All that are not content stay, a seventh more of those that nearly are not, and `spare`.
-        Returns how many are left, and the sum of the others' gap terms.
+        All rows with a KKT violation stay, a seventh more of those nearest to one, and `spare`.
+        Returns how many rows stay, and the sum of the gap terms of the others.
         """
         problem, state = self.problems[p], self.states[p]
         if problem is None:
@@ -129,7 +129,7 @@ class Members(Point):
         return len(discontent) if active is None else len(active), float(left_out)
 
     def widen(self, p: int) -> None:
-        """Look at all rows again."""
+        """Make all rows active again."""
         self._catch_up()
         self.states[p] = replace(self.states[p], active=None)
 
@@ -197,7 +197,7 @@ class Members(Point):
         if state.active is not None:
             content[:] = True
             content[state.active] = False
-        if not loss.quadratic:  # a violation of any size may be worth nothing
+        if not loss.quadratic:  # even a large violation may hardly matter for the gap
             at = state.scores + row_biases(problem.y, bias)
             content |= loss.gap(problem.y, problem.C, state.beta, at) <= negligible
         up[content], low[content] = -np.inf, np.inf
@@ -234,7 +234,7 @@ class Members(Point):
     ) -> Floats:
         """Sums over some members of changes times kernel values, for the active rows.
 
-        Kernel rows of members that come again are kept.
+        Kernel rows are kept for members that change again.
         """
         problem, active = self.problems[p], self.states[p].active
         assert problem is not None
@@ -246,7 +246,7 @@ class Members(Point):
             X = self._rows(p) if active is None else self._rows(p)[active]
             kernel = problem.data.kernel.core(problem.offset)
             self._store = None  # frees its memory before the next one grows
-            # kernel rows over all rows are soon given up for shorter ones: only packed rows stay
+            # kernel rows over all rows are soon replaced by shorter ones: keep only packed rows
             packed = 4 * 8 * X.shape[0] * X.shape[1]
             memory = self.memory if active is not None else min(self.memory, packed)
             store = _core.ForeignRows(core_rows(X), kernel, precision, memory, self.threads)
@@ -260,7 +260,7 @@ class Members(Point):
 
 
 class _Log:
-    """Changes that rows which are not active have not heard of."""
+    """Changes that the scores of rows outside the active set do not include yet."""
 
     def __init__(self) -> None:
         self.p, self.precision = -1, "float64"
@@ -272,7 +272,7 @@ class _Log:
     def add(
         self, p: int, points: Any, which: Rows, numbers: Rows, change: Floats, precision: str
     ) -> None:
-        """Note changes of some points, a part of which may be known."""
+        """Record changes of some points, new ones or points recorded before."""
         self.p, self.precision = p, precision
         place = np.searchsorted(self.numbers, numbers)
         known = np.zeros(len(numbers), dtype=bool)
@@ -294,12 +294,12 @@ class _Log:
 
 
 def _numbers(owner: NDArray[np.int32], place: Rows) -> Rows:
-    """A number for each row of all blocks."""
+    """A unique number for each row of all blocks."""
     return (owner.astype(np.int64) << 40) + place
 
 
 def _most(values: Floats, count: int) -> Rows:
-    """Places of the largest values that are not -inf, largest first, of equals the first."""
+    """Places of the largest finite values, largest first; ties in order of place."""
     if count < len(values):
         places = np.argpartition(-values, count)[:count]
         places.sort()

@@ -1,11 +1,11 @@
 """Some rows of problems that are solved on all rows together.
 
-A block has the dual variables of its rows and their scores from everybody's variables,
+A block holds the dual variables of its rows, and their scores from the variables of all blocks,
 
     f_i = sum over all rows j of beta_j k(x_i, x_j)        (k + 1 if the intercept is regularised)
 
-Changes elsewhere reach it as rows with coefficients; nothing as long as the number of all rows ever
-comes or goes but for checkpoints.
+Changes in other blocks arrive as rows with coefficients. Except for checkpoints, no vector of the
+length of the whole data set is ever sent.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from margrave.progress import FOREVER
 Rows = NDArray[np.int64]
 Change = tuple[Any, Floats]  # rows (their numbers, of a precomputed kernel), and a coefficient each
 
-_SAFETY = 10.0  # times the drift seen so far: how far scores may be off
+_SAFETY = 10.0  # scores are assumed to be off by this multiple of the largest error seen so far
 
 
 @dataclass(frozen=True)
 class BlockState:
     """One problem's variables on the rows of a block: all that a checkpoint needs.
 
-    ``own`` is the part of the scores that comes from the block's own variables, where it is known.
-    ``active`` are the rows that rounds look at, None for all.
+    ``own`` is the contribution of the block's own variables to the scores, where it is known.
+    ``active`` is the active set (shrinking); None if it is all rows.
     """
 
     beta: Floats
@@ -46,7 +46,7 @@ class BlockState:
 
 
 class Point:
-    """Some rows, and their share of problems on all rows.
+    """Some rows, and their part of problems on all rows.
 
     Parameters
     ----------
@@ -61,7 +61,8 @@ class Point:
     across : ndarray, optional
         Of a precomputed kernel: the values of these rows with all rows.
     floor : float
-        The least share of C that counts, for losses whose variables never reach their bounds.
+        The smallest fraction of C that counts as nonzero, for losses whose variables never reach
+        their bounds.
     memory : int
         Bytes for the kernel rows of the block's own problem.
     threads : int
@@ -87,22 +88,22 @@ class Point:
         self.kernel_values = 0
 
     def cancel(self) -> None:
-        """End the work of another thread: nobody waits for it any longer."""
+        """Ask the thread that works on this block to stop: its result is no longer needed."""
         self.cancelled.set()
 
     def state(self) -> list[BlockState]:
-        """Return what a block needs to go on from here; its arrays are never changed in place."""
+        """Return what a block needs to continue from here; arrays are never changed in place."""
         return list(self.states)
 
     def adopt(self, p: int, intercept: str | None, y: Floats, beta: Floats) -> None:
-        """Begin with other variables, another intercept or other targets; scores are to come."""
+        """Begin with other variables, intercept or targets; `rebuild` then computes the scores."""
         problem = self.problems[p]
         if problem is not None:
             self.problems[p] = replace(problem, intercept=intercept, y=y)
         self.states[p] = BlockState(beta, np.zeros(len(beta)))
 
     def support(self, p: int) -> Change:
-        """Return the rows that have a variable, and their variables."""
+        """Return the rows with a nonzero variable, and their variables."""
         beta = self.states[p].beta
         rows = np.flatnonzero(beta)
         return self._points(p, rows), beta[rows]
@@ -110,17 +111,17 @@ class Point:
     def rebuild(
         self, p: int, points: Any, coef: Floats, precision: str, deadline: float = FOREVER
     ) -> None:
-        """Compute the scores anew, from all variables there are."""
+        """Recompute the scores from the nonzero variables of all blocks."""
         scores = self._sums(p, points, coef, precision, slice(None), deadline)
         self.states[p] = BlockState(self.states[p].beta, scores)
 
     def certify(
         self, p: int, points: Any, coef: Floats, bias: Floats, deadline: float = FOREVER
     ) -> None:
-        """Compute in double precision the scores that can matter, from all variables there are.
+        """Recompute in double precision the scores that matter, from the variables of all blocks.
 
-        First those of rows with a variable or a loss, then of those that the error seen so far
-        could give a loss. Hulls have one bias for each sign of y.
+        First those of rows with a nonzero variable or loss, then of those whose loss could be
+        nonzero given the error seen so far. Hulls have one bias for each sign of y.
         """
         state, problem = self.states[p], self.problems[p]
         if problem is None:
@@ -129,18 +130,18 @@ class Point:
         scores, drift, fresh = state.scores.copy(), 0.0, np.zeros(len(y), dtype=bool)
         for _ in range(2):
             f, far = scores + row_biases(problem.y, bias), _SAFETY * drift
-            pays = (value(y, C, f - far) > 0.0) | (value(y, C, f + far) > 0.0)
-            needed = np.flatnonzero(((state.beta != 0.0) | pays) & ~fresh)
+            has_loss = (value(y, C, f - far) > 0.0) | (value(y, C, f + far) > 0.0)
+            needed = np.flatnonzero(((state.beta != 0.0) | has_loss) & ~fresh)
             exact = self._sums(p, points, coef, "float64", needed, deadline)
             drift = float(np.max(np.abs(exact - scores[needed]), initial=drift))
             scores[needed], fresh[needed] = exact, True
         self.states[p] = replace(state, scores=scores, own=None)
 
     def figures(self, p: int, biases: Floats) -> tuple[Floats, Floats]:
-        """Sums of gap terms; share of the dual, number of variables, kernel values.
+        """Sums of gap terms; these rows' part of the dual, nonzero variables, kernel values.
 
         The sums are one per bias, which are rows of `biases`, and of hulls one for each sign of y.
-        Rows that are not active have no part in the gap.
+        Rows that are not active do not count in the gap.
         """
         problem, state = self.problems[p], self.states[p]
         if problem is None:
@@ -172,7 +173,7 @@ class Point:
         return problem.loss.core(self.floor)
 
     def _box(self, problem: Problem, beta: Floats) -> tuple[Floats, Floats]:
-        """Bounds of the variables; zero may be a little outside where there is a floor."""
+        """Bounds of the variables, widened to hold beta: with a floor, zero is slightly outside."""
         lo, hi = self._loss(problem).box(problem.y, problem.C)
         return np.minimum(lo, beta), np.maximum(hi, beta)
 
@@ -201,7 +202,7 @@ class Point:
         rows: Any,
         deadline: float = FOREVER,
     ) -> Floats:
-        """Sums over rows from anywhere of coefficients times kernel values, for own rows.
+        """Sums over rows of any block of coefficients times kernel values, for this block's rows.
 
         Raises ``_core.Stopped`` at the `deadline` (seconds of ``time.time``).
         """
@@ -222,7 +223,7 @@ def _zero(problem: Problem | None) -> BlockState:
 
 
 def sides_of(y: Floats, bias: Floats) -> list[Any]:
-    """Rows that a bias is for: all, or those of one sign of y."""
+    """Rows that each bias belongs to: all, or those of one sign of y."""
     return [slice(None)] if len(bias) == 1 else [y > 0, y < 0]
 
 
@@ -236,12 +237,12 @@ def _sums_of_sides(y: Floats, values: Floats, bias: Floats) -> list[float]:
 
 
 def dot(a: Floats, b: Floats) -> float:
-    """Inner product, the same with any number of threads, which that of a library is not."""
+    """Inner product whose rounding, unlike that of BLAS, does not depend on threads."""
     return float((a * b).sum())
 
 
 def stack(parts: Sequence[Any]) -> Any:
-    """Rows below each other."""
+    """Stack rows, dense or CSR."""
     if sparse.issparse(parts[0]):
         return sparse.vstack(list(parts), format="csr")
     return np.concatenate(list(parts))

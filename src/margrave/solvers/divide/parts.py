@@ -3,10 +3,9 @@
     P_blocks = sum over parts of P_part,    D_blocks = sum over parts of D_part
 
 is the problem whose kernel matrix has zeros between the parts; its gap is what a model of parts can
-be certified by. A part has no free intercept, whose equality constraint would keep the part's sum
-for ever: the intercept of a part is zero, or regularised where rows without one could not say much
-(a kernel that does not fall with the distance). Only one-class machines, whose sum is given, share
-it out by the parts' weights.
+be certified by. A part has no free intercept, whose equality constraint would fix the part's sum:
+the intercept of a part is zero, or, for kernels that do not fall with the distance, regularised.
+Only one-class problems, whose sum is given, split it in proportion to the parts' weights C.
 """
 
 from __future__ import annotations
@@ -42,10 +41,10 @@ logger = logging.getLogger("margrave")
 class PartOptions:
     """How parts are to be solved.
 
-    ``tol`` is the relative gap of a part's own problem, and what is kept as a model needs a
-    ``thorough`` solution. A part with its ``own_weights`` takes its rows for all there are: their
-    prices C_i grow by 1 / share, the part's share of the sum of all prices, and a variable of the
-    part counts for the whole by that share. ``as_published`` it counts in full.
+    ``tol`` is the relative gap of a part's own problem; a solution that is kept as a model has to
+    be ``thorough``. With ``own_weights`` a part treats its rows as the whole data set: their
+    weights C_i are divided by the part's share of the sum of all C_i, and its variables are
+    multiplied by that share in the whole problem, unless ``as_published``.
     """
 
     tol: float
@@ -95,7 +94,7 @@ class Division:
         ours = isinstance(partition, tuple(type(make()) for make in PARTITIONS.values()))
         watched: dict[str, Any] = (
             {"left": settings.seconds_left} if ours else {}
-        )  # a user's may not know of it
+        )  # a user's partition may not take it
         try:
             return partition.split(
                 *(self.data, k, seed, among),
@@ -109,12 +108,12 @@ class Division:
     def run(self, tasks: Sequence[Tasks], options: PartOptions) -> list[list[PartResult | None]]:
         """Solve each part's problems, which share its rows, from their starts.
 
-        None in the place of a solution if there was no time to look at its start.
+        None instead of a solution if there was no time to evaluate its start.
         """
-        # the longest first: nobody waits for it
+        # the longest first, so that none is left for the end
         order = np.argsort([-sum(len(p.y) for p, _ in part) for part in tasks], kind="stable")
         at_work = min(self.engine.n_workers, len(tasks))
-        # half: memory that one part has freed is not at once there for the next
+        # half: memory freed by one part is not available to the next at once
         copies = 2 * size_in_bytes(self.data.X)  # the parts' rows, and packed for the core
         memory = max(self.settings.memory // 4, self.settings.memory // 2 - copies)
         threads, memory = self.engine.share(at_work, self.settings.threads, memory)
@@ -157,7 +156,7 @@ class Division:
     ) -> list[Solution] | None:
         """Solve all problems on every part alone.
 
-        None if the time was over before every start was looked at: then the starts are better.
+        None if the time was over before every start was evaluated: then the starts are better.
         """
         begins: list[Floats | None] = list(starts) if starts else [None] * len(self.problems)
         tasks: list[Tasks] = []
@@ -173,7 +172,7 @@ class Division:
     def collect(
         self, parts: Parts, found: Sequence[Sequence[PartResult | None]], options: PartOptions
     ) -> list[Solution] | None:
-        """Put together what the problems have come to on every part; None if one has not begun."""
+        """Combine the results of the parts; None if one of them has not begun."""
         gathered = [_Gathered(problem, len(parts), options) for problem in self.problems]
         for c, (rows, locals_) in enumerate(zip(parts.rows, found, strict=True)):
             present = [(one, one.problem.members(rows)) for one in gathered]
@@ -217,7 +216,7 @@ class Division:
         return int(np.count_nonzero(np.bincount(pairs // len(classes)) == 1))
 
     def support(self, betas: Sequence[Floats]) -> Rows:
-        """Rows of the data that have a dual variable in any of the problems."""
+        """Rows of the data with a nonzero dual variable in any of the problems."""
         used = np.zeros(self.data.n_rows, dtype=bool)
         for problem, beta in zip(self.problems, betas, strict=True):
             used[problem.data_rows] |= beta.reshape(len(beta), -1).any(axis=1)
@@ -235,7 +234,7 @@ class _Gathered:
         self.definite = True
 
     def add(self, number: int, rows: Rows, local: PartResult) -> None:
-        """Take over what a part has come to."""
+        """Add the result of a part."""
         weight = _share(self.problem, rows) if self.options.own_weights else 1.0
         self.objective += weight * local.objective
         self.dual += weight * local.dual
@@ -245,7 +244,7 @@ class _Gathered:
         self.definite = self.definite and local.definite
 
     def solution(self, parts: Parts, shift: float, solver: str) -> Solution:
-        """All of them as one."""
+        """The results of all parts as one solution."""
         scale = max(abs(self.objective), abs(self.dual), float(np.finfo(np.float64).tiny))
         return Solution(
             beta=self.beta,
@@ -267,12 +266,12 @@ class _Gathered:
 
 
 def _share(problem: Any, rows: Rows) -> float:
-    """A part's share of the sum of all prices."""
+    """A part's share of the sum of all weights C_i."""
     return float(problem.C[rows].sum() / problem.C.sum())
 
 
 def classes_of(problems: Sequence[Any]) -> Any:
-    """Class of each row of the data, as the problems tell them apart; None if there are none."""
+    """Class of each row of the data, from the problems; None if there are no classes."""
     first = problems[0]
     if isinstance(first, JointProblem):
         return first.y
@@ -286,7 +285,7 @@ def classes_of(problems: Sequence[Any]) -> Any:
 
 
 def _level(problem: Problem | JointProblem) -> float:
-    """What a free intercept is left to begin with: parts would have to build it of rows."""
+    """Median of the targets in place of a free intercept, which parts do not have."""
     if isinstance(problem, JointProblem) or problem.loss.core().labels:
         return 0.0
     is_free = problem.intercept == "free" and problem.total == 0.0
