@@ -23,7 +23,7 @@ from margrave.solvers import (
     Settings,
 )
 from margrave.solvers.divide import levels
-from margrave.solvers.divide.parts import Division, Effort
+from margrave.solvers.divide.parts import Division, PartOptions
 from margrave.solvers.kernel import working_set
 from tests import build, cases, golden
 
@@ -205,9 +205,9 @@ def test_scaled_variables_are_as_good_as_the_parts_on_average(lam, loss):
     parts = Random().split(problem.data, 4, seed=0)
     with Progress(1e-9) as progress:
         division = Division([problem], Settings(1e-9, 1 << 26, 1, 0, progress), "sodm")
-        (scaled,) = division.solve(parts, None, Effort(1e-9, thorough=True, own_prices=True))
+        (scaled,) = division.solve(parts, None, PartOptions(1e-9, thorough=True, own_weights=True))
         (plain,) = division.solve(
-            parts, None, Effort(1e-9, thorough=True, own_prices=True, as_published=True)
+            parts, None, PartOptions(1e-9, thorough=True, own_weights=True, as_published=True)
         )
     np.testing.assert_allclose(scaled.beta, plain.beta / 4)
     K = np.exp(-_squares(problem.data.X))

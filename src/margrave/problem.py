@@ -1,4 +1,4 @@
-"""The problem that every kernel machine solves, as data.
+"""The optimization problem that all estimators solve, as data.
 
     min over beta   1/2 beta'K beta + sum_i h_i(beta_i)        one signed variable per row
 
@@ -25,9 +25,9 @@ from margrave.rows import RemoteRows
 
 Floats = NDArray[np.float64]
 
-# beyond this the squares of single-precision numbers come near the end of their range
+# beyond this the squares of single-precision numbers nearly overflow
 _LARGEST_FLOAT32 = 1e15
-_LARGEST_WEIGHT = 1e100  # whose products with scores and with each other are still numbers
+_LARGEST_WEIGHT = 1e100  # products with scores and among weights do not overflow
 # rows at a time of a joint problem: a step costs as much as their number times the classes
 _LARGEST_JOINT_SET = 1024
 
@@ -72,7 +72,7 @@ class Data:
 
     @property
     def is_linear(self) -> bool:
-        """Whether the kernel is the product of the rows themselves, so that weights say it all."""
+        """Whether the kernel is linear, so that feature weights are the model."""
         return bool(self.kernel.name == "linear")
 
     @property
@@ -96,7 +96,7 @@ class Data:
 
     @cached_property
     def rounding(self) -> tuple[Floats, Floats, Floats]:
-        """What double precision does to kernel values (`Kernel.rounding`), for every row."""
+        """Bounds on the rounding errors of kernel values (`Kernel.rounding`), for every row."""
         if not isinstance(self.X, RemoteRows):
             return self.kernel.rounding(self.X)
         # all that is known of these rows is their largest entry
@@ -104,7 +104,7 @@ class Data:
         row = np.full((1, int(self.X.shape[1])), largest)
         extremes = Data(np.vstack([row, -row]), self.kernel, np.array([0, 2]))
         product, relative, root = (np.full(self.n_rows, found[0]) for found in extremes.rounding)
-        # workers move rows by their own mean, which may double them
+        # workers subtract their own mean from rows, which may double the entries
         return product, 4.0 * relative, root
 
     def kernel_rows(
@@ -118,8 +118,8 @@ class Data:
     ) -> _core.KernelRows:
         """Make the compiled source of kernel values.
 
-        `memory` bytes are for packed and (with `cache`) computed rows, `buffer` for rows on their
-        way.
+        `memory` bytes are for packed and (with `cache`) computed rows, `buffer` for rows
+        that are being computed.
         """
         return _core.KernelRows(
             core_rows(self.X),
@@ -140,11 +140,11 @@ class Data:
         return Data(X, self.kernel, np.searchsorted(rows, self.starts).astype(np.int64))
 
     def is_definite(self, beta: Floats, scores: Floats, scale: float, noise: float = 1e-9) -> bool:
-        """Whether beta'K beta >= 0 but for `noise` times the `scale` and what rounding explains.
+        """Whether beta'K beta >= 0 up to `noise` times the `scale` and rounding errors.
 
         If not, the kernel is not positive semidefinite on these rows.
         """
-        with np.errstate(invalid="ignore", over="ignore"):  # a descent without end
+        with np.errstate(invalid="ignore", over="ignore"):  # of a diverging descent
             product = float((beta * scores).sum())
         if product >= -noise * scale:
             return True
@@ -181,10 +181,10 @@ class Problem:
     loss : Loss
     intercept : {"free", "regularized"} or None
     total : float
-        Sum of beta when the intercept is free: zero but for one-class machines, and for hulls,
-        where it is that of the rows with y = +1 and minus that of the others.
+        Sum of beta when the intercept is free: zero except for one-class problems, and for hulls,
+        where it is the sum over rows with y = +1 and minus the sum over the others.
     shift : float64 array, optional
-        Linear term shift'beta of the dual: what is added to the scores of the rows.
+        Linear term shift'beta of the dual, which is added to the scores of the rows.
     """
 
     data: Data
@@ -229,10 +229,10 @@ class Problem:
 
     @cached_property
     def least_scale(self) -> float:
-        """What gaps are relative to where the objective is less: the optimum may be zero.
+        """Lower bound on the scale of relative gaps, since the optimum may be zero.
 
         With a sum of beta that is not zero, 1/2 beta'K beta can be as large as
-        1/2 sum^2 k(x, x); a millionth of that counts as nothing.
+        1/2 sum^2 k(x, x); a millionth of that is negligible.
         """
         if self.total == 0.0 or self.is_hull:
             return 0.0
@@ -240,7 +240,7 @@ class Problem:
 
     @property
     def is_hull(self) -> bool:
-        """Whether the two signs of y keep a sum each: the problem is one of points in two hulls."""
+        """Whether beta has a fixed sum for each sign of y: a distance of two (reduced) hulls."""
         return self.loss.name == "hull"
 
     @property
@@ -260,8 +260,8 @@ class Problem:
     def terms(self, beta: Floats, scores: Floats, b: float) -> tuple[float, float]:
         """Primal and dual value of a point with scores f = K beta and intercept b.
 
-        P = 1/2 beta'f + sum_i C_i loss_i(f_i + b) and D = 1/2 beta'f + sum_i h_i(beta_i); both gain
-        b^2 / 2 when the intercept is regularised, P also b times the sum that beta keeps.
+        P = 1/2 beta'f + sum_i C_i loss_i(f_i + b) and D = 1/2 beta'f + sum_i h_i(beta_i); both
+        include b^2 / 2 when the intercept is regularised, P also b times the given sum of beta.
         """
         norm = float(beta @ scores) + (b * b if self.intercept == "regularized" else 0.0)
         core = self.loss.core()
@@ -272,7 +272,7 @@ class Problem:
         """Point of the box near beta; with a free intercept its sum is zero.
 
         The heavier side (positive or negative) is scaled down by their ratio, which never leaves
-        the box since the box contains zero. The two sides of hulls are scaled to their sums.
+        the box since the box contains zero. The two classes of hulls are scaled to their sums.
         """
         if self.is_hull:
             sums = np.where(self.y > 0, beta[self.y > 0].sum(), -beta[self.y < 0].sum())
@@ -320,7 +320,7 @@ class Problem:
         return replace(self, data=whole, blocks=None, y=self.y[rows], C=self.C[rows], shift=shift)
 
     def on(self, part: Data, members: NDArray[np.int64]) -> Problem | None:
-        """Return the problem on a part of the data; `members` are its rows there, maybe none."""
+        """Return the problem on a part of the data; `members` are its rows there, possibly none."""
         if len(members) == 0:
             return None
         return replace(self, data=part, y=self.y[members], C=self.C[members])
@@ -432,9 +432,9 @@ class JointProblem:
         norm = float((beta * scores).sum()) + (
             float(b @ b) if self.intercept == "regularized" else 0.0
         )
-        paid = float(self.C @ loss.value(scores + b, self.y))
+        losses = float(self.C @ loss.value(scores + b, self.y))
         conjugate = float(self.C @ loss.conjugate(self.shares(beta), self.y))
-        return 0.5 * norm + paid, 0.5 * norm + conjugate
+        return 0.5 * norm + losses, 0.5 * norm + conjugate
 
     def shares(self, beta: Floats) -> Floats:
         """Points p_i of the simplex behind the dual variables."""
@@ -449,17 +449,20 @@ class Solution:
 
     ``scores`` is K beta without the intercept, ``objective`` the primal value P, ``dual`` the dual
     value D, ``gap`` the relative duality gap ``(P + D) / max(|P|, |D|)``, infinite if the kernel
-    is not ``definite``. ``precision`` names the tiles that are good enough to predict with. Solvers
-    for the linear kernel tell the ``weights`` w of the features; then ``scores`` is X w. Where rows
-    were solved in ``parts`` (:class:`~margrave.partitions.Parts`) that know nothing of each other,
-    the ``certificate`` is that of the "blocks", there is an ``intercept`` per part, and ``combine``
-    tells which part's model speaks for a new row: the "nearest", their "sum", or a "committee";
-    ``level`` is what any of them adds to its scores, ``goal`` the gap that the parts were to reach.
-    Where the model's coefficients are no dual variables, for the certificate "features", these are
-    the ``dual_point``. A fit that had no time left to compute its certificate has an "estimate":
-    the gap by the scores as they were kept on the way. ``rounding`` is the part of the gap that is
-    no more than a bound of rounding errors; None before `solvers.certificate` has seen the point.
-    Where a solver came no further, ``cause`` says what is in its way and what helps.
+    is not ``definite``. ``precision`` is one that is sufficient for predictions. Solvers for the
+    linear kernel also set the ``weights`` w of the features; then ``scores`` is X w.
+
+    Where rows were solved in ``parts`` (:class:`~margrave.partitions.Parts`) independently of each
+    other, the ``certificate`` is "blocks", there is an ``intercept`` per part, and ``combine`` says
+    how new rows are predicted: by the model of the "nearest" part, by the "sum" of all, or by a
+    "committee"; ``level`` is added to the scores of each, ``goal`` is the gap that the parts were
+    to reach. Where the model's coefficients are not dual variables (certificate "features"), the
+    ``dual_point`` has these.
+
+    A fit that had no time left to compute its certificate has an "estimate": the gap from the
+    running scores. ``rounding`` is the part of the gap that only bounds rounding errors; None
+    before `solvers.certificate` has computed it. Where a solver stalled, ``cause`` says why and
+    what helps.
     """
 
     beta: Floats

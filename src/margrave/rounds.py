@@ -2,11 +2,11 @@
 
     repeat   rounds of the core until its running gap is below a target
     certify  the gap in double precision;   stop if it is at most tol
-    else     the running figures were better than the truth: lower the target, and go on
+    else     the running gap was too optimistic: lower the target and continue
 
-The running figures may flatter a point: kernel values are in single precision, or a long sum has
-been rounded. The certificate has left exact scores to go on from. Every tolerance that decides
-about precision, targets and surrender is here.
+The running figures may be too optimistic: kernel values are in single precision, or long sums have
+accumulated rounding errors. The certificate leaves exact scores to continue from. All tolerances
+that decide about precision, targets and stopping are here.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Record = dict[str, Any]
 
 _FLOAT32_TOL = 1e-4  # single-precision kernel values certify gaps down to about 1e-5
 _LOWER = 0.7  # factor of the target after a certificate that has failed
-_LOWEST = 0.02  # of the tolerance: a lower target means that this precision can do no more
-_FLOOR = 1e-6  # of the tolerance: logistic variables below that share of C are as good as zero
+_LOWEST = 0.02  # of the tolerance: below this target the precision is exhausted
+_FLOOR = 1e-6  # of the tolerance: logistic variables below this fraction of C count as zero
 _NO_LIMIT = 1 << 60
 
 
 class Core(Protocol):
-    """What makes the steps for one problem in one precision."""
+    """An iterative solver of one problem in one precision."""
 
     def advance(
         self, target: float, max_rounds: int, seconds: float, time_left: float
@@ -72,7 +72,7 @@ def precision_for(tol: float, data: Data) -> str:
 
 
 def floor_for(tol: float) -> float:
-    """Share of C below which a logistic variable is as good as zero."""
+    """Fraction of C below which a logistic variable counts as zero."""
     return _FLOOR * tol
 
 
@@ -83,10 +83,10 @@ def set_size(memory: int, largest: int) -> int:
 
 @dataclass(frozen=True)
 class Limits:
-    """When a problem that is only a means is left as it is, because its solver crawls."""
+    """Limits after which an auxiliary problem is left unfinished."""
 
     rounds: int = _NO_LIMIT
-    steps_per_row: int = 100_000  # more is a descent without end
+    steps_per_row: int = 100_000  # more is a descent that does not end
 
     def exceeded(self, core: Core, n_rows: int) -> bool:
         """Whether the core has worked long enough."""
@@ -94,7 +94,7 @@ class Limits:
         return rounds >= self.rounds or steps > self.steps_per_row * n_rows
 
 
-# a start for others need not be good
+# for solutions that only serve as starts
 ROUGH = Limits(rounds=30, steps_per_row=20)
 
 
@@ -104,20 +104,20 @@ def _nothing(records: list[Record]) -> bool:
 
 @dataclass(frozen=True)
 class Watch:
-    """What is asked between rounds: the time, and whether to go on."""
+    """What is checked between rounds: the time, and whether to continue."""
 
     seconds_left: Callable[[], float]
     report: Callable[[list[Record]], bool] = _nothing  # True if a budget is spent
     is_over: Callable[[], bool] = lambda: False  # stopped from outside
-    rounds: Callable[[], int] = lambda: 1  # until the next look
-    seconds: float = FOREVER  # the same
+    rounds: Callable[[], int] = lambda: 1  # until the next check
+    seconds: float = FOREVER  # until the next check
 
 
 @dataclass(frozen=True)
 class Outcome:
     """How the rounds ended, and the last figures.
 
-    "converged" and "stalled" (this precision can do no more) are about the problem; "spent" (a
+    "converged" and "stalled" (this precision is exhausted) are about the problem; "spent" (a
     budget) and "stopped" (no time left, or Ctrl-C) are not.
     """
 
@@ -137,7 +137,7 @@ def run_rounds(
     """Run rounds until the relative gap `tol` is certified, or nothing more can be done.
 
     The running gap is to reach the `target`, by default `tol`. Without `certify` the running
-    figures count. A start that `is_warm` is left as it is if it is good enough.
+    figures count. A warm start (`is_warm`) that already reaches `tol` is not improved.
     """
     target = first = tol if target is None else target
     while True:

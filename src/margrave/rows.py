@@ -1,9 +1,8 @@
 """Rows that do not fit into memory, and rows that live elsewhere.
 
-`RowBlocks` is a sequence of blocks, read as often as needed: a linear machine needs no more of its
-rows than passes over them, so that they may come one block at a time. (A memory-mapped array needs
-nothing of this: pass it as it is.) `RemoteRows` knows where each row is; engines bring rows to the
-block that needs them.
+`RowBlocks` is a sequence of blocks, read as often as needed: a linear model only needs passes over
+its rows, one block at a time. (A memory-mapped array does not need this: pass it as it is.)
+`RemoteRows` knows where each row is; engines bring rows to the block that needs them.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ class RowBlocks:
         """Raise for values that are not finite."""
         for number, block in enumerate(self):
             values = block.data if sparse.issparse(block) else block
-            # the sum finds most without a copy; an overflow of the sum alone is no fault
+            # the sum detects them without a copy; it may also overflow, which is not an error
             if not np.isfinite(values.sum(dtype=np.float64)) and not np.isfinite(values).all():
                 raise ValueError(f"block {number} of X contains NaN or infinity")
 
@@ -121,7 +120,7 @@ def size_in_bytes(X: Any) -> int:
 
 
 class Piece(ABC):
-    """A stretch of rows in one place: what is known of them without going there."""
+    """Contiguous rows in one place: what is known about them without loading them."""
 
     def __init__(
         self, shape: tuple[int, int], dtype: np.dtype[Any], is_sparse: bool, nbytes: int
@@ -175,10 +174,10 @@ class RemoteRows:
         facts: Sequence[Any] = (),
     ) -> None:
         self.pieces, self.piece, self.place, self.facts = pieces, piece, place, list(facts)
-        # a piece without rows is often of another type, because nothing told it
-        telling = [one for one in pieces if one.shape[0]] or list(pieces)
-        self.dtype = np.result_type(*[one.dtype for one in telling])
-        self.is_sparse = any(one.is_sparse for one in telling)
+        # a piece without rows often has a default type: ignore it
+        nonempty = [one for one in pieces if one.shape[0]] or list(pieces)
+        self.dtype = np.result_type(*[one.dtype for one in nonempty])
+        self.is_sparse = any(one.is_sparse for one in nonempty)
 
     @classmethod
     def of(
@@ -205,7 +204,7 @@ class RemoteRows:
 
     @property
     def nbytes(self) -> int:
-        """Bytes, as far as they can be told: the rows' share of what the pieces take."""
+        """Bytes, estimated from the average size of a row of the pieces."""
         total = sum(one.shape[0] for one in self.pieces)
         return len(self.piece) * sum(one.nbytes for one in self.pieces) // max(1, total)
 
@@ -219,8 +218,8 @@ class RemoteRows:
         """Pieces that hold any of the rows, each with the positions of its rows, ascending."""
         order = np.argsort(self.piece, kind="stable")
         numbers, starts = np.unique(self.piece[order], return_index=True)
-        stretches = np.split(order, starts[1:]) if len(numbers) else []
-        return [(int(n), stretch) for n, stretch in zip(numbers, stretches, strict=True)]
+        positions = np.split(order, starts[1:]) if len(numbers) else []
+        return [(int(n), at) for n, at in zip(numbers, positions, strict=True)]
 
     def load(self) -> Block:
         """Bring the rows here, as one array or CSR matrix."""
@@ -257,5 +256,5 @@ def assemble(
 
 
 def outline(rows: Block) -> tuple[tuple[int, int], np.dtype[Any], bool, int]:
-    """Shape, type, whether sparse, and bytes of rows, as a `Piece` wants to know them."""
+    """Shape, type, whether sparse, and bytes of rows, the arguments of a `Piece`."""
     return rows.shape, rows.dtype, bool(sparse.issparse(rows)), size_in_bytes(rows)

@@ -1,6 +1,6 @@
-"""Rows of a linear machine whose losses are mixtures of normal densities: sums for EM and Gibbs.
+"""Rows of a linear model whose losses are mixtures of normal densities: sums for EM and Gibbs.
 
-With scores f_i = x_i'z a row pays for one side, or for two:
+With scores f_i = x_i'z the loss of a row is a sum of one or two linear pieces ("sides"):
 
     2 s_i max(0, a_i),  a_i = b_i (r_i - f_i)      hinge: b = r = y
                                                    tube:  (1, y - epsilon) and (-1, y + epsilon)
@@ -31,15 +31,15 @@ Floats = NDArray[np.float64]
 Side = tuple[Any, Floats]  # b and r
 
 STREAM = 4096  # rows that share a stream of random numbers
-_SINGLE_WEIGHT = 1e7  # sum of D up to which single-precision products will do
-_LEAST_SCALE = 1e-10  # of a draw: a row that sits on its corner would be a constraint
+_SINGLE_WEIGHT = 1e7  # sum of D up to which single-precision products are accurate enough
+_LEAST_SCALE = 1e-10  # of a draw: at the kink of its loss a row's precision would be infinite
 
 
 # --- sides and scales ----------------------------------------------------------------------------
 
 
 def sides_of(loss: Loss, y: Floats) -> list[Side]:
-    """The straight sides that a row pays for: b and r."""
+    """The linear pieces of the loss of each row: b and r."""
     if loss.name == "hinge":
         return [(y, y)]
     return [(1.0, y - loss.epsilon), (-1.0, y + loss.epsilon)]
@@ -60,9 +60,9 @@ class Parabolas:
     width : float
         The least c.
     narrow : bool
-        Whether every c is the width, and sides further from their corner are straight.
+        Whether every c is the width, and losses are linear further from their kink.
     before : list of float64 arrays, optional
-        The c of the parabolas that led to f, which make the better dual point.
+        The c of the previous parabolas, whose minimum is at f: they give a better dual point.
 
     Examples
     --------
@@ -103,7 +103,7 @@ class Parabolas:
 def rates_along(
     sides: Sequence[Side], weight: Floats, f: Floats, along: Floats, steps: Floats, width: float
 ) -> Floats:
-    """Derivatives of the losses at f + t along, for each t, rounded at the corners to the width.
+    """Derivatives of the losses at f + t along, for each t, with kinks smoothed to the width.
 
     Examples
     --------
@@ -114,11 +114,11 @@ def rates_along(
     found = np.zeros(len(steps))
     for b, r in sides:
         a, fall = b * (r - f), b * along
-        price = weight * fall
+        slope = weight * fall
         for number, t in enumerate(steps):
             at = a - t * fall
-            bend = np.sign(at) if width == 0.0 else np.clip(at / width, -1.0, 1.0)
-            found[number] -= float((price * (1.0 + bend)).sum())
+            side = np.sign(at) if width == 0.0 else np.clip(at / width, -1.0, 1.0)
+            found[number] -= float((slope * (1.0 + side)).sum())
     return found
 
 
@@ -144,7 +144,7 @@ def draw_scales(a: Floats, rng: np.random.Generator) -> Floats:
 
 
 def stream_of(seed: int, chain: int, iteration: int, number: int) -> np.random.Generator:
-    """Random numbers of STREAM rows in one iteration of a chain, whoever has these rows."""
+    """Random numbers of STREAM rows in one iteration of a chain, on whichever worker they are."""
     counter = np.array([0, 0, number, iteration], dtype=np.uint64)
     key = np.array([seed, chain], dtype=np.uint64)
     return np.random.Generator(np.random.Philox(key=key, counter=counter))
@@ -153,7 +153,7 @@ def stream_of(seed: int, chain: int, iteration: int, number: int) -> np.random.G
 def drawn_sums(
     sides: Sequence[Side], weight: Floats, f: Floats, first: int, key: tuple[int, int, int]
 ) -> tuple[Floats, Floats, float]:
-    """Precisions D and right-hand sides u of rows with drawn scales; what the scores f pay.
+    """Precisions D and right-hand sides u of rows with drawn scales; the losses at scores f.
 
     `first` is the number of the first row, `key` the seed, the chain and the iteration. A weight s
     draws from s |a|, and its row counts D = s^2 / c, u = s b + s^2 r / c.
@@ -168,7 +168,7 @@ def drawn_sums(
         for b, r in sides:
             s, target = weight[at], r[at]
             sign = b[at] if isinstance(b, np.ndarray) else b
-            a = np.zeros(STREAM)  # all of the stream's rows, so that it is the same for any part
+            a = np.zeros(STREAM)  # all of the stream's rows, so that every split draws the same
             a[low - begin : high - begin] = s * sign * (target - f[at])
             c = draw_scales(a, rng)[low - begin : high - begin]
             precision = s * s / c
@@ -182,7 +182,7 @@ def drawn_sums(
 
 
 class AugmentedBlock:
-    """Some rows, and what they add to the sums.
+    """Some rows, and their contribution to the sums.
 
     The last entry of z is the intercept, if there is one: then x_i ends with a one. Every method
     stops after `seconds`, by ``_core.Stopped``.
@@ -197,7 +197,7 @@ class AugmentedBlock:
     constant : bool
         Whether x_i ends with a one.
     first : int
-        Number of the first of these rows among all, which follow each other.
+        Number of the first of these contiguous rows among all rows.
     threads : int
 
     Examples
@@ -241,7 +241,7 @@ class AugmentedBlock:
 
         Returns the upper triangle of X'DX; X'u, X'beta of a dual point (of its positive and its
         negative part, to `balance` them; left out where beta = u); and numbers: the losses, the
-        conjugate of beta (of both parts), its nonzero variables, and s of the bent rows.
+        conjugate of beta (of both parts), its nonzero variables, and s of the rows near their kink.
         """
         before, self.scales = self.scales, None
         if not narrow:
@@ -250,7 +250,7 @@ class AugmentedBlock:
         self.scores, self.beta = np.empty(len(self.y)), np.empty(len(self.y))
 
         def answer(f: Floats, at: slice) -> tuple[Floats, Floats]:
-            sides = _stretch(self.sides, at)
+            sides = _sliced(self.sides, at)
             old = None if before is None else [c[at] for c in before]
             rows = Parabolas(sides, self.weight[at], f, width, narrow, old)
             self.scores[at], self.beta[at] = f, rows.beta
@@ -272,12 +272,12 @@ class AugmentedBlock:
         return triangle, combined, numbers
 
     def aim(self, step: Floats, seconds: float) -> None:
-        """Get ready for a line search along the step."""
+        """Prepare a line search along the step."""
         with within(self.team, seconds):
             self.along = self._products(step)
 
     def rates(self, steps: Floats, width: float) -> Floats:
-        """Derivatives of the losses along the step, rounded at the corners to the width."""
+        """Derivatives of the losses along the step, with kinks smoothed to the width."""
         return rates_along(self.sides, self.weight, self.scores, self.along, steps, width)
 
     def settle(self, z: Floats, seconds: float) -> None:
@@ -286,12 +286,12 @@ class AugmentedBlock:
             self.scores = self._products(z)
 
     def begin(self, beta: Floats, seconds: float) -> Floats:
-        """X'beta of a dual point to begin with."""
+        """X'beta of the initial dual point."""
         with within(self.team, seconds):
             return self._combined(beta)
 
-    def judge(self, z: Floats, beta: Floats, seconds: float) -> Floats:
-        """What z pays, the conjugate of a dual point, and its nonzero variables."""
+    def evaluate(self, z: Floats, beta: Floats, seconds: float) -> Floats:
+        """The losses at z, the conjugate of a dual point, and its nonzero variables."""
         with within(self.team, seconds):
             self.scores, self.beta = self._products(z), beta
         y, C = self.y, 2.0 * self.weight
@@ -305,7 +305,7 @@ class AugmentedBlock:
         self.kept_beta = self.beta if beta else self.kept_beta
 
     def kept(self) -> tuple[Floats, Floats]:
-        """Return what is kept, zeros to begin with; scores are with the intercept."""
+        """Return what is kept, initially zeros; scores are with the intercept."""
         return self.kept_scores, self.kept_beta
 
     # --- Gibbs sampling --------------------------------------------------------------------
@@ -315,23 +315,23 @@ class AugmentedBlock:
     ) -> tuple[Floats, Floats, Floats]:
         """Sums of rows with drawn scales, for the point z of each chain.
 
-        The triangles of X'DX, X'u, and what the points pay.
+        Returns the triangles of X'DX, X'u, and the losses at the points.
         """
         found = []
         for chain, z in enumerate(Z):
-            paid = [0.0]
+            losses = [0.0]
 
             def answer(
-                f: Floats, at: slice, chain: int = chain, paid: list[float] = paid
+                f: Floats, at: slice, chain: int = chain, losses: list[float] = losses
             ) -> tuple[Floats, Floats]:
                 key, first = (seed, chain, iteration), self.first + at.start
-                D, u, loss = drawn_sums(_stretch(self.sides, at), self.weight[at], f, first, key)
-                paid[0] += loss
+                D, u, loss = drawn_sums(_sliced(self.sides, at), self.weight[at], f, first, key)
+                losses[0] += loss
                 return u[None], D
 
             with within(self.team, seconds):
                 triangle, combined = self._summed(z, answer, False)
-            found.append((triangle, combined[0], paid[0]))
+            found.append((triangle, combined[0], losses[0]))
         triangles, rights, costs = zip(*found, strict=True)
         return np.array(triangles), np.array(rights), np.array(costs)
 
@@ -343,7 +343,7 @@ class AugmentedBlock:
         answer: Callable[[Floats, slice], tuple[Floats, Floats]],
         single: bool,
     ) -> tuple[Floats, Floats]:
-        """Sums over the rows of what they `answer` to their scores, in one pass over them."""
+        """Sums over the rows of what `answer` makes of their scores, in one pass over them."""
         d = self.passes.n_features
         size = d + self.constant
         matrix, border, total = np.zeros((d, d)), np.zeros(d), 0.0
@@ -355,10 +355,10 @@ class AugmentedBlock:
             part = np.zeros((len(U), size))
             rows.transposed(U, part[:, :d])
             part[:, d:] = U.sum(axis=1)[:, None]
-            bending = float(D.sum())
-            # errors of single precision are made up for by the next step, unless they drown the 1
-            rows.gram(D, matrix, border, single and bending < _SINGLE_WEIGHT)
-            combined, total = combined + part, total + bending
+            curvature = float(D.sum())
+            # the next step corrects errors of single precision, unless they exceed the ridge term 1
+            rows.gram(D, matrix, border, single and curvature < _SINGLE_WEIGHT)
+            combined, total = combined + part, total + curvature
         whole = np.empty((size, size))
         whole[:d, :d] = matrix
         if self.constant:
@@ -393,5 +393,5 @@ def symmetric(triangle: Floats, size: int) -> Floats:
     return whole + np.triu(whole, 1).T
 
 
-def _stretch(sides: Sequence[Side], at: slice) -> list[Side]:
+def _sliced(sides: Sequence[Side], at: slice) -> list[Side]:
     return [(b[at] if isinstance(b, np.ndarray) else b, r[at]) for b, r in sides]

@@ -1,7 +1,7 @@
-"""Rows of a linear machine of several classes: sums for the joint problem of Crammer and Singer.
+"""Rows of a linear model of several classes: sums for the joint problem of Crammer and Singer.
 
-With scores f_ic = x_i'z_c and s_ic = [c != y_i] + f_ic - f_iy a row pays C_i max_c s_ic. Two ways
-to make that smooth, and one that has been published:
+With scores f_ic = x_i'z_c and s_ic = [c != y_i] + f_ic - f_iy the loss of a row is C_i max_c s_ic.
+Two ways to smooth it, and the published one:
 
     fast       max_c s_c ~ max over p in the simplex of  p's - width/2 |p|^2, whose slope is p
     em         max_c s_c = min over m of  m + sum_c (s_c - m)_+, with a parabola above each term
@@ -44,7 +44,7 @@ def nearest_shares(v: Floats) -> Floats:
 
 
 def ahead_of(f: Floats, y: NDArray[np.int64]) -> Floats:
-    """s: by how much each class is ahead of the right one, and of the margin."""
+    """s: by how much each class violates the margin of one to the true class."""
     at = np.arange(len(y))
     ahead: Floats = f - f[at, y][:, None] + 1.0
     ahead[at, y] = 0.0
@@ -52,7 +52,7 @@ def ahead_of(f: Floats, y: NDArray[np.int64]) -> Floats:
 
 
 class JointAugmentedBlock:
-    """Some rows, and what they add to the sums of a joint problem.
+    """Some rows, and their contribution to the sums of a joint problem.
 
     Weights are a row per class; the last entry of each is the class's intercept, if there is one.
 
@@ -65,7 +65,7 @@ class JointAugmentedBlock:
     n_classes : int
     constant : bool
     first : int
-        Number of the first of these rows among all, which follow each other.
+        Number of the first of these contiguous rows among all rows.
     threads : int
     """
 
@@ -91,11 +91,11 @@ class JointAugmentedBlock:
         self.threshold = np.ones(len(y))  # m
         self.bend: Floats | None = None  # p of the last parabolas
 
-    # --- what a point is worth -------------------------------------------------------------
+    # --- losses and dual points ------------------------------------------------------------
 
     def value(self, W: Floats, seconds: float) -> float:
-        """What the weights pay."""
-        return self._paid(self.products(W, seconds))
+        """The loss of the weights."""
+        return self._total_loss(self.products(W, seconds))
 
     def products(self, W: Floats, seconds: float) -> Floats:
         """Scores, with the intercepts."""
@@ -123,7 +123,7 @@ class JointAugmentedBlock:
     def sums(self, W: Floats, width: float, seconds: float) -> tuple[Floats, Floats, Floats]:
         """Curvatures of the smoothed maximum, a matrix per pair of classes; X'beta; figures.
 
-        Figures are what the weights pay, the conjugate of beta, and C of the bent rows.
+        Figures are the loss, the conjugate of beta, and C of the rows near a kink.
         """
         with within(self.team, seconds):
             self.scores = self._products(W)
@@ -131,9 +131,9 @@ class JointAugmentedBlock:
             self.shares = nearest_shares(ahead / width)
             inside = (self.shares > 0.0).astype(np.float64)
             part = inside / inside.sum(axis=1, keepdims=True)
-            price = self.C / width
+            scale = self.C / width
             return (
-                self._curvatures(lambda a, b: price * inside[:, a] * ((a == b) - part[:, b])),
+                self._curvatures(lambda a, b: scale * inside[:, a] * ((a == b) - part[:, b])),
                 self._combined(self._beta()),
                 self._figures(ahead),
             )
@@ -143,7 +143,7 @@ class JointAugmentedBlock:
     ) -> tuple[Floats, Floats, Floats]:
         """The same for the parabolas in W and the thresholds m: curvatures; right sides; X'beta.
 
-        The thresholds follow the weights by the parabolas that led to these.
+        The thresholds minimize the previous parabolas at the new weights.
         """
         with within(self.team, seconds):
             self.scores = self._products(W)
@@ -173,18 +173,18 @@ class JointAugmentedBlock:
     def class_sums(
         self, W: Floats, c: int, width: float, seconds: float
     ) -> tuple[Floats, Floats, float]:
-        """The published sums of class c alone, the others as they are; what the weights pay."""
+        """The published sums of class c alone, the others fixed; the loss of the weights."""
         with within(self.team, seconds):
             f = self._products(W)
             sign, r = self._against(f, c)
             rows = Parabolas([(sign, r)], 0.5 * self.C, f[:, c], width, False)
             right = rows.u + rows.D * f[:, c]
-            return self._gram(rows.D), self._combined(right[:, None])[0], self._paid(f)
+            return self._gram(rows.D), self._combined(right[:, None])[0], self._total_loss(f)
 
     def class_draw(
         self, Ws: Floats, c: int, seed: int, iteration: int, seconds: float
     ) -> tuple[Floats, Floats, Floats]:
-        """Sums of class c with drawn scales, for the weights of each chain; what they pay."""
+        """Sums of class c with drawn scales, for the weights of each chain; their losses."""
         matrices, rights, costs = [], [], []
         for chain, W in enumerate(Ws):
             with within(self.team, seconds):
@@ -194,7 +194,7 @@ class JointAugmentedBlock:
                 D, u, _ = drawn_sums([(sign, r)], 0.5 * self.C, f[:, c], self.first, key)
                 matrices.append(self._gram(D))
                 rights.append(self._combined(u[:, None])[0])
-            costs.append(self._paid(f))
+            costs.append(self._total_loss(f))
         return np.array(matrices), np.array(rights), np.array(costs)
 
     def _against(self, f: Floats, c: int) -> tuple[Floats, Floats]:
@@ -208,7 +208,7 @@ class JointAugmentedBlock:
     # --- a line search ---------------------------------------------------------------------
 
     def aim(self, step: Floats, seconds: float) -> None:
-        """Get ready for a line search along the step."""
+        """Prepare a line search along the step."""
         with within(self.team, seconds):
             self.along = self._products(step)
 
@@ -221,13 +221,13 @@ class JointAugmentedBlock:
 
     # --- products with the rows ------------------------------------------------------------
 
-    def _paid(self, f: Floats) -> float:
+    def _total_loss(self, f: Floats) -> float:
         return float((self.C * JOINT_LOSSES["crammer_singer"].value(f, self.y)).sum())
 
     def _figures(self, ahead: Floats) -> Floats:
         conjugate = JOINT_LOSSES["crammer_singer"].conjugate(self.shares, self.y)
-        bent = (self.shares > 0.0).sum(axis=1) > 1
-        values = (ahead.max(axis=1), conjugate, bent)
+        near_kink = (self.shares > 0.0).sum(axis=1) > 1
+        values = (ahead.max(axis=1), conjugate, near_kink)
         return np.array([float((self.C * one).sum()) for one in values])
 
     def _curvatures(self, weight: Any) -> Floats:

@@ -22,7 +22,7 @@ Pairs = list[Floats]  # scores and caps, one array of two columns for each list
 
 
 class Lists:
-    """Scores with caps, to be filled from the lowest on, of which every block has a share.
+    """Scores with caps, to be filled from the lowest up; each block holds some of the rows.
 
     The level up to which a list is filled is found by the caller (`find_levels`): `ends`, then
     `below` as often as it takes, then `between`.
@@ -64,16 +64,16 @@ class CornerBlock:
 
     Every row's weight counts with the sign of its class: z = sum_i y_i x_i x_i over all blocks. The
     lists are, for each class, all rows by y z'x from below (whose lowest weights are the corner
-    towards which to go), and the rows with 0 < x_i < cap_i from above (the corner of the smallest
-    face around x from which to go away). Without caps a corner is a single row: `tips` has them at
-    once. With caps `aim` begins the search for levels, and `corner` ends it.
+    towards which to step), and the rows with 0 < x_i < cap_i from above (the away corner, of the
+    smallest face around x). Without caps a corner is a single row, which `tips` returns at once.
+    With caps `aim` begins the search for levels, and `corner` ends it.
 
     Parameters
     ----------
     X : ndarray or CSR of shape (rows, d)
     y, cap, weight : float64 arrays
     pairwise : bool
-        Whether corners to go away from are asked for.
+        Whether away corners are needed.
 
     Examples
     --------
@@ -105,7 +105,7 @@ class CornerBlock:
         return np.asarray(self.X @ z, dtype=np.float64)
 
     def _combination(self, beta: Floats, name: str) -> Floats:
-        """The vector sum_i beta_i x_i; `name` says what it is to be the next time."""
+        """The vector sum_i beta_i x_i; `name` identifies it from call to call."""
         used = np.flatnonzero(beta)
         return np.asarray(self.X[used].T @ beta[used], dtype=np.float64).ravel()
 
@@ -118,8 +118,8 @@ class CornerBlock:
     def tips(self, z: Floats, move: Move | None, own: list[bool] | None) -> list[Tip]:
         """Make the last step and look along z: the first row of each list, of rows without caps.
 
-        A step is towards the rows that were told the last time, where they were the first of all
-        blocks': `own` says which. A row comes with its score and its weight.
+        A step is towards the rows that the last call returned, those that were the first among all
+        blocks: `own` says which. A row is returned with its score and its weight.
         """
         if move is not None and own is not None:
             self.towards[:], self.away[:] = 0.0, 0.0
@@ -132,18 +132,18 @@ class CornerBlock:
             used = self.weight > 0.0
             lists += [(-self.s, np.flatnonzero(side & used), "away") for side in self.sides]
         self.rows_told = []
-        told: list[Tip] = []
+        tips: list[Tip] = []
         for number, (s, rows, name) in enumerate(lists):
             row = int(rows[np.argmin(s[rows])]) if len(rows) else -1
             self.rows_told.append(row)
             if row < 0:
-                told.append((np.inf, 0.0, None))
+                tips.append((np.inf, 0.0, None))
                 continue
             alone = np.zeros(len(self.y))
             alone[row] = self.y[row]
             vector = self._combination(alone, f"{name} {number % 2}")
-            told.append((float(s[row]), float(self.weight[row]), vector))
-        return told
+            tips.append((float(s[row]), float(self.weight[row]), vector))
+        return tips
 
     def aim(self, z: Floats, move: Move | None) -> tuple[Floats, Floats]:
         """Make the last step, and look along z: the ends of the lists, and what is at its cap."""
@@ -166,7 +166,7 @@ class CornerBlock:
                 change = np.where(self.sides[kind], self.towards - self.away, 0.0)
             moved = self.weight + step * change
             self.weight = np.clip(moved, 0.0, self.cap)
-            # what a step has brought to an end is there
+            # weights that a step has reduced to rounding errors are zero
             self.weight[self.weight <= 1e-15] = 0.0
         self.s = self.y * self._products(z)
 
@@ -181,7 +181,7 @@ class CornerBlock:
     def corner(self, level: Floats, share: Floats) -> tuple[list[Floats], Floats]:
         """Return this block's part of the corners, and the largest steps between them.
 
-        The corners are those towards which to go, of either class, and those to go away from.
+        First the corners of both classes towards which to step, then their away corners.
         """
         self.towards[:], self.away[:] = 0.0, 0.0
         full = self.weight >= self.cap
@@ -206,7 +206,7 @@ class CornerBlock:
         return filled
 
     def _room(self) -> Floats:
-        """The largest step of each class from the one corner to the other."""
+        """The largest feasible step of each class from its away corner to the other."""
         found = np.ones(2)
         for number, side in enumerate(self.sides):
             change = np.where(side, self.towards - self.away, 0.0)
@@ -256,7 +256,7 @@ class KernelCornerBlock(CornerBlock):
         return scores
 
     def _combination(self, beta: Floats, name: str) -> Floats:
-        """Corners change little from one to the next: the change is what is multiplied."""
+        """Corners change little from call to call: only the change is multiplied."""
         before = self.last.get(name, np.zeros((2, len(beta))))
         change = beta - before[0]
         used = np.flatnonzero(change)

@@ -1,4 +1,4 @@
-"""Parallel block minimization: a block's own direction, and a step along everybody's."""
+"""Parallel block minimization: a block's own direction, and a step along the sum of all."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 import numpy as np
 
 from margrave import _core
-from margrave.blocks.dual import Local, local_of
-from margrave.blocks.point import Change, Point, Share, dot
+from margrave.blocks.dual import PartResult, part_result
+from margrave.blocks.point import BlockState, Change, Point, dot
 from margrave.problem import Floats
 from margrave.progress import FOREVER
 from margrave.rounds import ROUGH, Limits, Watch, run_rounds, set_size
 
 _LARGEST_SET = 1024  # variables per round of a block's own problem
-_BUFFER = 1 << 20  # bytes for kernel rows on their way
+_BUFFER = 1 << 20  # bytes for kernel rows that are being computed
 _KEPT = 1 << 26  # bytes for kernel rows of a block's own problem
 
 
 @dataclass(frozen=True)
 class _Aim:
-    """A direction d of the own variables; K d of them alone, and (where known) of everybody's."""
+    """A direction d; K d for the block's own d, and (where known) for the d of all blocks."""
 
     direction: Floats
     own: Floats
@@ -30,40 +30,40 @@ class _Aim:
 
 
 class Directions(Point):
-    """Solve the block's own problem, all other variables as they are, and go there together."""
+    """Solve the block's own problem with all other variables fixed; step jointly."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
-        self.found: list[Local | None] = [None] * len(self.problems)
-        self.aims: dict[int, _Aim] = {}  # directions that are still to be followed
+        self.found: list[PartResult | None] = [None] * len(self.problems)
+        self.aims: dict[int, _Aim] = {}  # directions that are not committed yet
 
     def propose(
         self, p: int, tol: float, rough: bool, dual: float, bound: float, deadline: float
     ) -> Change:
-        """Solve the block's own problem, all other variables as they are: rows and their changes.
+        """Solve the block's own problem, all other variables fixed: rows and their changes.
 
             min over d   1/2 d'K d + f'd + sum_i h_i(beta_i + d_i)        d zero outside the block
 
         to `tol` of the whole problem's objective. `dual` is the whole problem's value, `bound` that
         of zero scores. Ends at the `deadline` (seconds of ``time.time``).
         """
-        problem, share = self.problems[p], self.shares[p]
+        problem, state = self.problems[p], self.states[p]
         if problem is None:
             return self._points(p, np.empty(0, dtype=np.int64)), np.empty(0)
         precision = "float32" if rough and problem.data.fits_float32 else "float64"
         size = set_size(self.memory, _LARGEST_SET)
-        # the same on all engines, whatever their memory: what is kept decides about rounding
+        # the same on all engines, whatever their memory: the cache affects rounding
         left = min(_KEPT, max(0, self.memory - 8 * min(size, len(problem.y)) ** 2 - _BUFFER))
         rows = problem.data.kernel_rows(precision, left, _BUFFER, self.threads, problem.offset)
-        cold = not (share.beta.any() or share.scores.any())
-        own = share.own if share.own is not None else self._own(p, rows)
+        cold = not (state.beta.any() or state.scores.any())
+        own = state.own if state.own is not None else self._own(p, rows)
         fixed = None
         if not cold:
-            rest = share.scores - own
-            h = float(self._loss(problem).conjugate(problem.y, problem.C, share.beta).sum())
-            part = 0.5 * dot(share.beta, share.scores + rest) + h
-            fixed = _core.FixedPart(rest, share.scores, dual - part, 0.0, bound)
-        core = problem.core(rows, None if cold else share.beta, size, self.floor, fixed)
+            rest = state.scores - own
+            h = float(self._loss(problem).conjugate(problem.y, problem.C, state.beta).sum())
+            part = 0.5 * dot(state.beta, state.scores + rest) + h
+            fixed = _core.FixedPart(rest, state.scores, dual - part, 0.0, bound)
+        core = problem.core(rows, None if cold else state.beta, size, self.floor, fixed)
         limits, n = Limits(), len(problem.y)
         if rough:
             limits = replace(ROUGH, rounds=max(ROUGH.rounds, 4 * n // size))
@@ -74,39 +74,39 @@ class Directions(Point):
         run_rounds(core, tol, watch, certify=False)
         if core.interrupted:
             raise KeyboardInterrupt
-        self.found[p] = local_of(problem, core, core.figures()) if cold else None
-        self.shares[p] = replace(share, own=own)
-        direction = core.beta - share.beta
-        self.aims[p] = _Aim(direction, core.scores - share.scores)
+        self.found[p] = part_result(problem, core, core.figures()) if cold else None
+        self.states[p] = replace(state, own=own)
+        direction = core.beta - state.beta
+        self.aims[p] = _Aim(direction, core.scores - state.scores)
         moved = np.flatnonzero(direction)
         return self._points(p, moved), direction[moved]
 
-    def local(self) -> list[Local | None]:
-        """Return the block's own solutions, from where nothing else was known."""
+    def local(self) -> list[PartResult | None]:
+        """Return the block's own solutions, computed while all other variables were zero."""
         return [one for one, p in zip(self.found, self.problems, strict=True) if p is not None]
 
     def probe(
         self, p: int, points: Any, coef: Floats, precision: str, deadline: float = FOREVER
     ) -> Floats:
-        """Take everybody's direction d: f'd, d'K d (own rows' part of both), and the largest step.
+        """Take the direction d of all blocks: f'd and d'K d (own rows' part), and the largest step.
 
-        The largest step is that of each variable to its own bound, the least of them.
+        The largest step is the one at which the first variable reaches its bound.
         """
-        share, problem = self.shares[p], self.problems[p]
+        state, problem = self.states[p], self.problems[p]
         if problem is None:
             return np.array([0.0, 0.0, np.inf])
         d = self.aims[p].direction
         reach = self._sums(p, points, coef, precision, slice(None), deadline)
         self.aims[p] = replace(self.aims[p], reach=reach)
-        lo, hi = self._box(problem, share.beta)
+        lo, hi = self._box(problem, state.beta)
         with np.errstate(all="ignore"):
-            room = np.where(d > 0.0, (hi - share.beta) / d, (lo - share.beta) / d)
+            room = np.where(d > 0.0, (hi - state.beta) / d, (lo - state.beta) / d)
         largest = float(np.min(room[d != 0.0], initial=np.inf))
-        return np.array([dot(share.scores, d), dot(reach, d), largest])
+        return np.array([dot(state.scores, d), dot(reach, d), largest])
 
     def rates(self, p: int, steps: Floats) -> Floats:
         """Derivatives of sum_i h_i(beta_i + t d_i) to the right, one per step t."""
-        problem, beta = self.problems[p], self.shares[p].beta
+        problem, beta = self.problems[p], self.states[p].beta
         if problem is None:
             return np.zeros(len(steps))
         d = self.aims[p].direction
@@ -116,24 +116,24 @@ class Directions(Point):
         for t in steps:
             at = np.clip(beta + t * d, low, high)
             rise, fall = loss.right_derivative(y, C, at), loss.left_derivative(y, C, at)
-            # at a bound h goes on as it came
+            # at a bound use the other one-sided derivative
             rise, fall = np.where(np.isinf(rise), fall, rise), np.where(np.isinf(fall), rise, fall)
             found.append(float((np.where(d > 0.0, rise, fall) * d).sum()))
         return np.array(found)
 
     def commit(self, p: int, step: float) -> None:
         """Make a step along the direction."""
-        problem, share = self.problems[p], self.shares[p]
+        problem, state = self.problems[p], self.states[p]
         if problem is None:
             return
         aim = self.aims.pop(p)
-        own = None if share.own is None else share.own + step * aim.own
-        beta = np.clip(share.beta + step * aim.direction, *self._box(problem, share.beta))
-        self.shares[p] = Share(beta, share.scores + step * aim.reach, own)
+        own = None if state.own is None else state.own + step * aim.own
+        beta = np.clip(state.beta + step * aim.direction, *self._box(problem, state.beta))
+        self.states[p] = BlockState(beta, state.scores + step * aim.reach, own)
 
     def _own(self, p: int, rows: _core.KernelRows) -> Floats:
-        """Scores of the own rows from the own variables."""
-        problem, beta = self.problems[p], self.shares[p].beta
+        """Contribution of the block's own variables to its scores."""
+        problem, beta = self.problems[p], self.states[p].beta
         assert problem is not None
         used, where = np.flatnonzero(beta), problem.data_rows
         if len(used) == 0:

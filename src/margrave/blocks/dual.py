@@ -1,4 +1,4 @@
-"""Rows whose problems are solved by themselves, as if there were no others."""
+"""Problems on some rows alone, solved as if there were no other rows."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from margrave.rounds import (
 Floats = NDArray[np.float64]
 
 _LARGEST_SET = 2048  # variables per round
-_BUFFER = 1 << 20  # bytes for kernel rows on their way
+_BUFFER = 1 << 20  # bytes for kernel rows that are being computed
 
 
 @dataclass(frozen=True)
-class Local:
-    """What one problem has come to on the rows of one part, which knew of no others.
+class PartResult:
+    """The solution of one problem on the rows of one part alone.
 
-    ``scores`` are those of the part's own rows and hold no intercept.
+    ``scores`` are those of the part's own rows, without the intercept.
     """
 
     beta: Floats
@@ -81,19 +81,19 @@ class DualBlock:
     ) -> None:
         self.problems, self.starts = problems, starts
         self.memory, self.threads = memory, threads
-        self.solved: list[Local | None] = [None] * len(problems)
+        self.solved: list[PartResult | None] = [None] * len(problems)
         self.cancelled = threading.Event()
 
     def cancel(self) -> None:
-        """End the work of another thread: nobody waits for it any longer."""
+        """Ask the thread that works on this block to stop: its result is no longer needed."""
         self.cancelled.set()
 
     def solve(self, tol: float, thorough: bool, deadline: float) -> None:
         """Solve the problems to the relative gap `tol`, each from its start.
 
-        A start for others is left to be as good as some rounds make it. What is to be kept is
-        `thorough`: hardly limited, and certified in double precision. Ends at the `deadline`
-        (seconds of ``time.time``).
+        Results that only serve as starts get a limited number of rounds. Those that are kept as
+        models need a `thorough` solution: hardly limited, and certified in double precision. Ends
+        at the `deadline` (seconds of ``time.time``).
         """
         rows: dict[tuple[str, float], _core.KernelRows] = {}  # shared by the problems
         for number, (problem, start) in enumerate(zip(self.problems, self.starts, strict=True)):
@@ -103,18 +103,18 @@ class DualBlock:
             core = self._core(problem, start, tol, precision, rows, self.memory)
             begun, figures = self._run(core, len(problem.y), tol, thorough, deadline)
             if begun or start is None:
-                self.solved[number] = local_of(problem, core, figures)
+                self.solved[number] = part_result(problem, core, figures)
             if thorough and precision == "float32" and figures["gap"] > tol and begun:
                 # single precision is exhausted
                 core = self._core(problem, core.beta, tol, "float64", rows, self.memory)
                 begun, figures = self._run(core, len(problem.y), tol, thorough, deadline)
                 if begun:
-                    self.solved[number] = local_of(problem, core, figures)
+                    self.solved[number] = part_result(problem, core, figures)
             if core.interrupted:
                 raise KeyboardInterrupt
 
-    def found(self) -> list[Local | None]:
-        """Return the solutions; zero, or None in the place of a start, where there was no time."""
+    def found(self) -> list[PartResult | None]:
+        """Return the solutions; without time for one, zero, or None if it had a start."""
         return [
             self._zero(problem) if solved is None and start is None else solved
             for problem, start, solved in zip(self.problems, self.starts, self.solved, strict=True)
@@ -123,7 +123,7 @@ class DualBlock:
     def _run(
         self, core: Core, n_rows: int, tol: float, thorough: bool, deadline: float
     ) -> tuple[bool, dict[str, Any]]:
-        """Rounds until the gap is reached; whether there was time for the start, and figures."""
+        """Run rounds until the gap is reached; whether there was time to begin, and figures."""
         limits = Limits() if thorough else ROUGH
         watch = Watch(
             lambda: max(0.0, deadline - time.time()),
@@ -132,10 +132,10 @@ class DualBlock:
         outcome = run_rounds(core, tol, watch, certify=thorough)
         return outcome.status != "stopped" or core.work[0] > 0, outcome.figures
 
-    def _zero(self, problem: Problem | JointProblem) -> Local:
-        # without memory for rounds: blocks that many parts free would not fit the next ones
+    def _zero(self, problem: Problem | JointProblem) -> PartResult:
+        # no memory for rounds: the allocator would not reuse the kernel blocks that parts free
         core = self._core(problem, None, 1.0, "float64", {}, memory=0)
-        return local_of(problem, core, core.figures())
+        return part_result(problem, core, core.figures())
 
     def _core(
         self,
@@ -158,8 +158,8 @@ class DualBlock:
         return problem.core(rows[key], start, size, floor_for(tol))
 
 
-def local_of(problem: Problem | JointProblem, core: Any, figures: dict[str, Any]) -> Local:
-    """Return what a compiled solver has come to on rows that knew of no others."""
+def part_result(problem: Problem | JointProblem, core: Any, figures: dict[str, Any]) -> PartResult:
+    """Turn the state of a compiled solver into the result of a part."""
     beta, scores, intercept = core.beta, core.scores, figures["intercept"]
     if problem.intercept == "regularized":  # the core's scores hold it already
         intercept = beta.sum(axis=0)
@@ -167,4 +167,4 @@ def local_of(problem: Problem | JointProblem, core: Any, figures: dict[str, Any]
     objective, dual = float(figures["objective"]), float(figures["dual"])
     scale = max(abs(objective), abs(dual), problem.least_scale)
     definite = problem.data.is_definite(beta, scores, scale, noise=1e-4)  # of single precision
-    return Local(beta, scores, intercept, objective, dual, core.work[2], definite)
+    return PartResult(beta, scores, intercept, objective, dual, core.work[2], definite)

@@ -1,4 +1,4 @@
-"""Rows of a linear machine with a smooth loss: gradients, and stochastic steps."""
+"""Rows of a linear model with a smooth loss: gradients, and stochastic steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Rows = NDArray[np.int64]
 
 
 class GradientBlock:
-    """Some rows, and what they add to gradients and steps.
+    """Some rows, and their contribution to gradients and steps.
 
         P(z) = 1/2 |z|^2 + sum_i loss_i(x_i'z)  =  mean of  p_i(z) = 1/2 |z|^2 + n loss_i(x_i'z)
 
@@ -68,7 +68,7 @@ class GradientBlock:
         self.team = _core.Team(1)
         self.rows = _core.LinearRows(core_rows(X), [0], [len(y)], self.team)
         self.terms = _core.RowTerms(loss.core(), y, C, self.team)
-        # the core's steps take these rows for all there are: weights make up for the others
+        # the core's steps treat these rows as all rows: larger weights stand for the others
         self.share = n_rows / len(y)
         self.shared_terms = _core.RowTerms(loss.core(), y, self.share * C, self.team)
         zero = np.zeros(len(y))
@@ -76,16 +76,16 @@ class GradientBlock:
         self.kept_scores, self.kept_beta = zero, zero
         self.left: Rows | None = None  # rows that a "single" sampling has not taken yet
 
-    # --- the whole -------------------------------------------------------------------------
+    # --- full gradients -------------------------------------------------------------------------
 
     def steepness(self, seconds: float) -> float:
-        """Return the largest n loss_i'' |x_i|^2: one more is how fast the gradients of p_i vary."""
+        """Return the largest n loss_i'' |x_i|^2: the Lipschitz constant of grad p_i, less one."""
         with within(self.team, seconds):
             squares = self.rows.squares() + (1.0 if self.constant else 0.0)
         return self.n_rows * float(np.max(self.loss.steepest(self.y, self.C) * squares))
 
     def gradient(self, z: Floats, seconds: float) -> tuple[Floats, Floats]:
-        """Return what these rows add to the gradient z - X'beta, beta_i = -loss_i'(x_i'z).
+        """Return these rows' part of the gradient z - X'beta, beta_i = -loss_i'(x_i'z).
 
         X'beta, and the sums of losses, of conjugates h_i(beta_i), and of nonzero variables.
         """
@@ -95,12 +95,12 @@ class GradientBlock:
             return self._combined(self.beta), self._figures(z, self.beta)
 
     def start(self, seconds: float) -> Floats:
-        """X'beta of the variables to begin with."""
+        """X'beta of the initial variables."""
         with within(self.team, seconds):
             return self._combined(self.beta)
 
-    def judge(self, z: Floats, seconds: float) -> tuple[Floats, float]:
-        """Judge z with the variables to begin with: figures as above, and the sum of gap terms."""
+    def evaluate(self, z: Floats, seconds: float) -> tuple[Floats, float]:
+        """Evaluate z and the initial variables: figures as above, and the sum of gap terms."""
         with within(self.team, seconds):
             self.scores = self._products(z)
             gap = self.terms.gap(self.beta, self.scores, float(z[-1]))
@@ -112,20 +112,20 @@ class GradientBlock:
         self.kept_beta = self.beta if beta else self.kept_beta
 
     def kept(self) -> tuple[Floats, Floats]:
-        """Return what is kept, zeros to begin with; scores are without the intercept."""
+        """Return what is kept, initially zeros; scores are without the intercept."""
         return self.kept_scores, self.kept_beta
 
     # --- steps -----------------------------------------------------------------------------
 
     def aim(self, centre: Floats, seconds: float) -> None:
-        """Get ready for steps around the centre: z0 less the gradient there."""
+        """Prepare for steps around the centre: z0 minus the gradient there."""
         with within(self.team, seconds):
             self.centre_scores = self._products(centre) + centre[-1]
 
     def steps(self, u: Floats, eta: float, seed: Rows, seconds: float) -> Floats:
         """Steps z <- z - eta (grad p_i(z) - grad p_i(z0) + grad P(z0)), with z = centre + u.
 
-        z0 is where the last gradient was taken; u before and after.
+        z0 is where the last gradient was taken. Takes the first u and returns the last.
         """
         order = self._sample(np.random.default_rng(seed))
         with within(self.team, seconds):

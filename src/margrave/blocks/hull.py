@@ -1,4 +1,4 @@
-"""Weights in a reduced hull, S = {x >= 0, sum x = total, x_i <= cap_i}: extreme and near ones."""
+"""Weights in a reduced hull, S = {x >= 0, sum x = total, x_i <= cap_i}: extremes, projections."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Floats = NDArray[np.float64]
 
 
 def fill(s: Floats, cap: Floats, total: float = 1.0) -> Floats:
-    """Weights x in S with the least s'x: the lowest rows in full, the last of them in part.
+    """Weights x in S with the least s'x: the lowest rows at their caps, the last one partly.
 
     Examples
     --------
@@ -29,10 +29,10 @@ def fill(s: Floats, cap: Floats, total: float = 1.0) -> Floats:
 
 
 def level(s: Floats, cap: Floats, total: float = 1.0) -> float:
-    """Score p up to which these weights go: b = -p has the least total b + sum cap_i (-s_i - b)_+.
+    """Score p of the last row that `fill` uses: b = -p minimizes total b + sum cap_i (-s_i - b)_+.
 
-    At the optimum of a distance it is the score of all rows with 0 < x_i < cap_i. Where the last
-    row is in full too there are many such p, of which this is the middle.
+    At the optimum of a distance it is the score of all rows with 0 < x_i < cap_i. Where the
+    last row is at its cap too there are many such p; this is the middle one.
 
     Examples
     --------
@@ -56,10 +56,10 @@ def settle(
 ) -> Floats:
     """Shifts c with sum_i min(cap_i, exp(l_i + c)) = 1, one for each side.
 
-    ``probe(c)`` tells of the rows that c brings to their caps the sum of the caps and the number,
-    and of the others log sum exp(l_i). Newton's method on the sum as a function of exp(c), which is
-    concave: from the second value on it comes from below, and more rows reach their caps until none
-    does. It starts with a guess, or without any cap where those that it reaches are more than one.
+    ``probe(c)`` returns the sum of caps and the number of the rows that c brings to their caps,
+    and log sum exp(l_i) of the others. Newton's method on the sum as a function of exp(c), which is
+    concave: from the second value on it increases, and more rows reach their caps until none does.
+    It starts from the guess, or, if the caps reached there sum to more than one, without caps.
     """
     mass, count, rest = probe(guess)
     if np.any(mass > 1.0 + 1e-12):
@@ -68,7 +68,7 @@ def settle(
     while True:
         left = np.maximum(1.0 - mass, 1e-15)
         higher = np.where(rest == -np.inf, np.inf, np.log(left) - rest)
-        if not is_capped or np.all(higher <= c):  # no higher but for rounding
+        if not is_capped or np.all(higher <= c):  # no increase beyond rounding
             highest: Floats = np.maximum(c, higher)
             return highest
         before, c = count, np.maximum(c, higher)
@@ -78,7 +78,7 @@ def settle(
 
 
 def project(logs: Floats, cap: Floats) -> Floats:
-    """The point of S nearest to exp(logs) in the sense of Kullback and Leibler, total one.
+    """The point of S (total one) nearest to exp(logs) in Kullback-Leibler divergence.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""A share of problems that are solved on all rows together: all that their strategies ask for."""
+"""The block of problems that are solved on all rows together, for all of their strategies."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from margrave.blocks.members import Members
 
 
 class KernelBlock(Directions, Members):
-    """Some rows, and their share of problems on all rows: `Point` has the parameters.
+    """Some rows, and their part of problems on all rows; see `Point` for the parameters.
 
     Examples
     --------

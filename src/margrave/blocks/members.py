@@ -1,4 +1,4 @@
-"""The working set of all blocks: its members, what they do to scores, and who should join it."""
+"""A working set across all blocks: its members, their effect on scores, and new candidates."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from margrave import _core
-from margrave.blocks.point import Change, Point, Rows, Share, row_biases, sides_of, stack
+from margrave.blocks.point import BlockState, Change, Point, Rows, row_biases, sides_of, stack
 from margrave.kernels import core_rows
 from margrave.problem import Floats
 from margrave.progress import FOREVER
 
-_MARGIN = 1.15  # active rows per row that is not content
-_NEARLY_ALL = 0.8  # share of rows from which on leaving out the rest does not pay
+_MARGIN = 1.15  # active rows per row with a KKT violation
+_NEARLY_ALL = 0.8  # fraction of rows above which shrinking is not worthwhile
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """What a block offers for the next working set, of hulls on one side of two.
+    """A block's candidates for the next working set; of a hull problem, those of one class.
 
-    ``top`` and ``bottom`` are the extremes of the rates -f - h' over all its rows. The rows that
-    would rise, with their rates, largest first; those that would fall, smallest first. Without a
-    free intercept both are in the first list, by how much they violate.
+    ``top`` and ``bottom`` are the extremes of the rates -f - h' over all its rows. ``up`` are the
+    rates of the rows whose variables would rise, largest first, ``low`` of those that would fall,
+    smallest first. Without a free intercept both are in ``up``, sorted by KKT violation.
     """
 
     top: float
@@ -38,7 +38,7 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Fresh:
-    """New members of the working set: rows, the block and the place that they are from."""
+    """New members of the working set: rows, the block they are from and their places there."""
 
     points: Any
     owner: NDArray[np.int32]
@@ -47,7 +47,7 @@ class Fresh:
 
 
 class Members(Point):
-    """Follow a working set with members from all blocks, and offer rows for it."""
+    """Apply the changes of a working set across all blocks, and propose candidates for it."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -55,15 +55,15 @@ class Members(Point):
         self._log = _Log()
         self._disband()
 
-    def state(self) -> list[Share]:
-        """Return what a block needs to go on from here."""
+    def state(self) -> list[BlockState]:
+        """Return what a block needs to continue from here."""
         self._catch_up()
         return super().state()
 
     def rebuild(
         self, p: int, points: Any, coef: Floats, precision: str, deadline: float = FOREVER
     ) -> None:
-        """Compute the scores anew, which makes all rows active."""
+        """Recompute the scores, which makes all rows active."""
         self._log = _Log()
         super().rebuild(p, points, coef, precision, deadline)
 
@@ -78,7 +78,7 @@ class Members(Point):
         negligible: float,
         precision: str,
     ) -> tuple[Floats, Floats, list[Candidates], Floats]:
-        """One round: members join and move; what the block then has to say.
+        """One round: update the working set and the scores, and return figures and candidates.
 
         The first members `leave`, `fresh` ones follow the others, and all take the new `values`
         (None: the set is empty or stays where it is). Returns the figures at the bias, candidates
@@ -90,29 +90,29 @@ class Members(Point):
             self._move(p, values, precision)
         gaps, figures = self.figures(p, bias[None])
         mine = self.place[self.owner == self.number]
-        scores = self.shares[p].scores[mine]
+        scores = self.states[p].scores[mine]
         return gaps, figures, self._candidates(p, count, bias, negligible), scores
 
     def take(self, p: int, places: Rows) -> tuple[Any, Floats, Floats, Floats, Floats]:
         """Return rows with their targets, weights, variables and scores."""
-        problem, share = self.problems[p], self.shares[p]
+        problem, state = self.problems[p], self.states[p]
         if problem is None or len(places) == 0:
             empty = np.empty(0)
             return self._points(p, np.empty(0, dtype=np.int64)), empty, empty, empty, empty
         y, C = problem.y[places], problem.C[places]
-        return self._points(p, places), y, C, share.beta[places], share.scores[places]
+        return self._points(p, places), y, C, state.beta[places], state.scores[places]
 
     def disband(self) -> None:
         """Begin with an empty working set."""
         self._disband()
 
     def narrow(self, p: int, bias: Floats, spare: int) -> tuple[int, float]:
-        """Leave out rows that are content and far from leaving it.
+        """Shrink: leave out rows that satisfy the KKT conditions by a margin.
 
-        All that are not content stay, a seventh more of those that nearly are not, and `spare`.
-        Returns how many are left, and the sum of the others' gap terms.
+        All rows with a KKT violation stay, a seventh more of those nearest to one, and `spare`.
+        Returns how many rows stay, and the sum of the gap terms of the others.
         """
-        problem, share = self.problems[p], self.shares[p]
+        problem, state = self.problems[p], self.states[p]
         if problem is None:
             return 0, 0.0
         up, low = self._rates(p)
@@ -124,14 +124,14 @@ class Members(Point):
             mine = self.place[self.owner == self.number]
             active = np.union1d(np.argpartition(-discontent, wanted)[:wanted], mine)
         before = self.figures(p, bias[None])[0].sum()
-        self.shares[p] = replace(share, active=active)
+        self.states[p] = replace(state, active=active)
         left_out = before - self.figures(p, bias[None])[0].sum()
         return len(discontent) if active is None else len(active), float(left_out)
 
     def widen(self, p: int) -> None:
-        """Look at all rows again."""
+        """Make all rows active again."""
         self._catch_up()
-        self.shares[p] = replace(self.shares[p], active=None)
+        self.states[p] = replace(self.states[p], active=None)
 
     def _disband(self) -> None:
         self.points: Any = np.empty((0, 0))
@@ -158,10 +158,10 @@ class Members(Point):
 
     def _move(self, p: int, values: Floats, precision: str) -> None:
         change = values - self.values
-        moved, share = np.flatnonzero(change), self.shares[p]
-        beta, mine = share.beta.copy(), self.owner == self.number
+        moved, state = np.flatnonzero(change), self.states[p]
+        beta, mine = state.beta.copy(), self.owner == self.number
         beta[self.place[mine]] = values[mine]
-        scores, active = share.scores, share.active
+        scores, active = state.scores, state.active
         if len(moved) and self.problems[p] is not None:
             numbers = _numbers(self.owner[moved], self.place[moved])
             sums = self._foreign_sums(p, moved, numbers, change[moved], precision)
@@ -171,35 +171,35 @@ class Members(Point):
                 scores = scores.copy()
                 scores[active] += sums
                 self._log.add(p, self.points, moved, numbers, change[moved], precision)
-        self.shares[p], self.values = Share(beta, scores, active=active), values
+        self.states[p], self.values = BlockState(beta, scores, active=active), values
 
     def _catch_up(self) -> None:
         """Bring the scores of rows that are not active up to date."""
         log, self._log = self._log, _Log()
         if len(log.numbers) == 0:
             return
-        share = self.shares[log.p]
-        assert share.active is not None
+        state = self.states[log.p]
+        assert state.active is not None
         points, change = log.all()
-        scores = share.scores.copy()
-        others = np.setdiff1d(np.arange(len(scores)), share.active)
+        scores = state.scores.copy()
+        others = np.setdiff1d(np.arange(len(scores)), state.active)
         scores[others] += self._sums(log.p, points, change, log.precision, others)
-        self.shares[log.p] = replace(share, scores=scores)
+        self.states[log.p] = replace(state, scores=scores)
 
     def _candidates(self, p: int, count: int, bias: Floats, negligible: float) -> list[Candidates]:
-        problem, share = self.problems[p], self.shares[p]
+        problem, state = self.problems[p], self.states[p]
         nothing, none = np.empty(0), np.empty(0, dtype=np.int64)
         if problem is None:
             return [Candidates(-np.inf, np.inf, nothing, none, nothing, none)] * len(bias)
         up, low = self._rates(p)
         loss = self._loss(problem)
         content = np.zeros(len(up), dtype=bool)
-        if share.active is not None:
+        if state.active is not None:
             content[:] = True
-            content[share.active] = False
-        if not loss.quadratic:  # a violation of any size may be worth nothing
-            at = share.scores + row_biases(problem.y, bias)
-            content |= loss.gap(problem.y, problem.C, share.beta, at) <= negligible
+            content[state.active] = False
+        if not loss.quadratic:  # even a large violation may hardly matter for the gap
+            at = state.scores + row_biases(problem.y, bias)
+            content |= loss.gap(problem.y, problem.C, state.beta, at) <= negligible
         up[content], low[content] = -np.inf, np.inf
         sides = sides_of(problem.y, bias)
         ends = [
@@ -221,12 +221,12 @@ class Members(Point):
 
     def _rates(self, p: int) -> tuple[Floats, Floats]:
         """Rates -f - h' to the right and to the left."""
-        problem, share = self.problems[p], self.shares[p]
+        problem, state = self.problems[p], self.states[p]
         assert problem is not None
         loss, y, C = self._loss(problem), problem.y, problem.C
         return (
-            -share.scores - loss.right_derivative(y, C, share.beta),
-            -share.scores - loss.left_derivative(y, C, share.beta),
+            -state.scores - loss.right_derivative(y, C, state.beta),
+            -state.scores - loss.left_derivative(y, C, state.beta),
         )
 
     def _foreign_sums(
@@ -234,9 +234,9 @@ class Members(Point):
     ) -> Floats:
         """Sums over some members of changes times kernel values, for the active rows.
 
-        Kernel rows of members that come again are kept.
+        Kernel rows are kept for members that change again.
         """
-        problem, active = self.problems[p], self.shares[p].active
+        problem, active = self.problems[p], self.states[p].active
         assert problem is not None
         if not problem.data.is_native:
             rows = slice(None) if active is None else active
@@ -246,7 +246,7 @@ class Members(Point):
             X = self._rows(p) if active is None else self._rows(p)[active]
             kernel = problem.data.kernel.core(problem.offset)
             self._store = None  # frees its memory before the next one grows
-            # kernel rows over all rows are soon given up for shorter ones: only packed rows stay
+            # kernel rows over all rows are soon replaced by shorter ones: keep only packed rows
             packed = 4 * 8 * X.shape[0] * X.shape[1]
             memory = self.memory if active is not None else min(self.memory, packed)
             store = _core.ForeignRows(core_rows(X), kernel, precision, memory, self.threads)
@@ -260,7 +260,7 @@ class Members(Point):
 
 
 class _Log:
-    """Changes that rows which are not active have not heard of."""
+    """Changes that the scores of rows outside the active set do not include yet."""
 
     def __init__(self) -> None:
         self.p, self.precision = -1, "float64"
@@ -272,7 +272,7 @@ class _Log:
     def add(
         self, p: int, points: Any, which: Rows, numbers: Rows, change: Floats, precision: str
     ) -> None:
-        """Note changes of some points, a part of which may be known."""
+        """Record changes of some points, new ones or points recorded before."""
         self.p, self.precision = p, precision
         place = np.searchsorted(self.numbers, numbers)
         known = np.zeros(len(numbers), dtype=bool)
@@ -294,12 +294,12 @@ class _Log:
 
 
 def _numbers(owner: NDArray[np.int32], place: Rows) -> Rows:
-    """A number for each row of all blocks."""
+    """A unique number for each row of all blocks."""
     return (owner.astype(np.int64) << 40) + place
 
 
 def _most(values: Floats, count: int) -> Rows:
-    """Places of the largest values that are not -inf, largest first, of equals the first."""
+    """Places of the largest finite values, largest first; ties in order of place."""
     if count < len(values):
         places = np.argpartition(-values, count)[:count]
         places.sort()

@@ -1,8 +1,8 @@
-"""Passes over the rows of a linear machine, shared by all problems on these rows.
+"""Passes over the rows of a linear model, shared by all problems on these rows.
 
-A method that needs products with the rows is written as a generator: it yields what it wants to
-know and is sent the answer. Several of them, say one per class, run side by side, and what they
-want at a time is answered in one pass over the data, block by block.
+A method that needs products with the rows is written as a generator: it yields a request and is
+sent the answer. Several of them, say one per class, run side by side, and their requests are
+answered together in one pass over the data, block by block.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Asking = Generator[Wish, Any, None]
 
 
 class Passes:
-    """The rows of some blocks of the data, and how often they have been gone through."""
+    """The rows of some blocks of the data, and the number of passes over them."""
 
     def __init__(
         self,
@@ -89,12 +89,12 @@ class Passes:
     def take(self, rows: Any) -> Any:
         """A copy of some rows, in double precision."""
         starts = np.cumsum([0, *(b - a for a, b in zip(self.firsts, self.lasts, strict=True))])
-        stretch = np.searchsorted(starts, rows, side="right") - 1
-        at = rows - starts[stretch] + np.array(self.firsts)[stretch]
+        block = np.searchsorted(starts, rows, side="right") - 1
+        at = rows - starts[block] + np.array(self.firsts)[block]
         return self.data.X[at].astype(np.float64)
 
     def parts(self) -> Iterator[tuple[_core.LinearRows, slice]]:
-        """Go through the rows: some of them, and where they stand among all."""
+        """Iterate over the rows: blocks, each with its slice of all rows."""
         if self.in_one_array:
             yield self.rows(), slice(0, self.n_rows)
             return
@@ -120,7 +120,7 @@ class Passes:
         return combined
 
     def answer(self, wishes: Sequence[Wish]) -> list[Any]:
-        """Answer wishes, all in one pass."""
+        """Answer all requests in one pass."""
         self.team.limit(self.seconds_left())
         d, n = self.n_features, self.n_rows
         by_kind = {
@@ -166,7 +166,7 @@ class Passes:
 
 @contextmanager
 def within(team: _core.Team, seconds: float) -> Iterator[None]:
-    """Limit the time; Ctrl-C that reached the core is what it is everywhere else."""
+    """Limit the time; Ctrl-C in the core raises KeyboardInterrupt here."""
     team.limit(seconds)
     try:
         yield
@@ -177,7 +177,7 @@ def within(team: _core.Team, seconds: float) -> Iterator[None]:
 
 
 def weighted_products(X: Any, weight: Floats) -> Floats:
-    """X diag(weight) X' as a dense matrix; sparse rows are spread out where they are few."""
+    """X diag(weight) X' as a dense matrix; small sparse matrices are made dense."""
     if sparse.issparse(X) and X.shape[0] * X.shape[1] <= 1 << 24:
         X = X.toarray()
     found = (X * weight if not sparse.issparse(X) else X.multiply(weight[None]).tocsr()) @ X.T
@@ -191,7 +191,7 @@ def entries_per_row(X: Any) -> float:
 
 
 def _advance(method: Asking, number: int, answer: Any, wishes: dict[int, Wish]) -> None:
-    """Send an answer and note the next wish, if there is one."""
+    """Send an answer and store the next request, if there is one."""
     try:
         wishes[number] = method.send(answer)
     except StopIteration:
@@ -208,7 +208,7 @@ def _stacked(rows: Sequence[Floats], width: int) -> Floats:
 def _hand_out(
     answers: list[Any], wishes: Sequence[Wish], numbers: Sequence[int], rows: Floats
 ) -> None:
-    """Give each wish its rows of the result: one for a vector, several for a matrix."""
+    """Give each request its rows of the result: one for a vector, several for a matrix."""
     at = 0
     for i in numbers:
         wish = wishes[i]

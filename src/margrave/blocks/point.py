@@ -1,11 +1,11 @@
 """Some rows of problems that are solved on all rows together.
 
-A block has the dual variables of its rows and their scores from everybody's variables,
+A block holds the dual variables of its rows, and their scores from the variables of all blocks,
 
     f_i = sum over all rows j of beta_j k(x_i, x_j)        (k + 1 if the intercept is regularised)
 
-Changes elsewhere reach it as rows with coefficients; nothing as long as the number of all rows ever
-comes or goes but for checkpoints.
+Changes in other blocks arrive as rows with coefficients. Except for checkpoints, no vector of the
+length of the whole data set is ever sent.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from margrave.progress import FOREVER
 Rows = NDArray[np.int64]
 Change = tuple[Any, Floats]  # rows (their numbers, of a precomputed kernel), and a coefficient each
 
-_SAFETY = 10.0  # times the drift seen so far: how far scores may be off
+_SAFETY = 10.0  # scores are assumed to be off by this multiple of the largest error seen so far
 
 
 @dataclass(frozen=True)
-class Share:
+class BlockState:
     """One problem's variables on the rows of a block: all that a checkpoint needs.
 
-    ``own`` is the part of the scores that comes from the block's own variables, where it is known.
-    ``active`` are the rows that rounds look at, None for all.
+    ``own`` is the contribution of the block's own variables to the scores, where it is known.
+    ``active`` is the active set (shrinking); None if it is all rows.
     """
 
     beta: Floats
@@ -46,7 +46,7 @@ class Share:
 
 
 class Point:
-    """Some rows, and their share of problems on all rows.
+    """Some rows, and their part of problems on all rows.
 
     Parameters
     ----------
@@ -54,14 +54,15 @@ class Point:
         Of this block among all.
     problems : list of Problem or None
         On the same data: these rows. None for a problem that none of them is in.
-    shares : list of Share or None
+    states : list of BlockState or None
         Where to begin, for every problem; None for zero.
     numbers : int64 array
         Numbers of these rows among all.
     across : ndarray, optional
         Of a precomputed kernel: the values of these rows with all rows.
     floor : float
-        The least share of C that counts, for losses whose variables never reach their bounds.
+        The smallest fraction of C that counts as nonzero, for losses whose variables never reach
+        their bounds.
     memory : int
         Bytes for the kernel rows of the block's own problem.
     threads : int
@@ -71,7 +72,7 @@ class Point:
         self,
         number: int,
         problems: Sequence[Problem | None],
-        shares: Sequence[Share] | None,
+        states: Sequence[BlockState] | None,
         numbers: Rows,
         across: Any,
         floor: float,
@@ -81,84 +82,84 @@ class Point:
         self.number, self.problems = number, list(problems)
         self.numbers, self.across = numbers, across
         self.floor, self.memory, self.threads = floor, memory, threads
-        self.shares = list(shares) if shares is not None else [_zero(p) for p in problems]
+        self.states = list(states) if states is not None else [_zero(p) for p in problems]
         self.cancelled = threading.Event()
         self.rows_of: tuple[int, Any] = (-1, None)  # the rows of the problem at hand
         self.kernel_values = 0
 
     def cancel(self) -> None:
-        """End the work of another thread: nobody waits for it any longer."""
+        """Ask the thread that works on this block to stop: its result is no longer needed."""
         self.cancelled.set()
 
-    def state(self) -> list[Share]:
-        """Return what a block needs to go on from here; its arrays are never changed in place."""
-        return list(self.shares)
+    def state(self) -> list[BlockState]:
+        """Return what a block needs to continue from here; arrays are never changed in place."""
+        return list(self.states)
 
     def adopt(self, p: int, intercept: str | None, y: Floats, beta: Floats) -> None:
-        """Begin with other variables, another intercept or other targets; scores are to come."""
+        """Begin with other variables, intercept or targets; `rebuild` then computes the scores."""
         problem = self.problems[p]
         if problem is not None:
             self.problems[p] = replace(problem, intercept=intercept, y=y)
-        self.shares[p] = Share(beta, np.zeros(len(beta)))
+        self.states[p] = BlockState(beta, np.zeros(len(beta)))
 
     def support(self, p: int) -> Change:
-        """Return the rows that have a variable, and their variables."""
-        beta = self.shares[p].beta
+        """Return the rows with a nonzero variable, and their variables."""
+        beta = self.states[p].beta
         rows = np.flatnonzero(beta)
         return self._points(p, rows), beta[rows]
 
     def rebuild(
         self, p: int, points: Any, coef: Floats, precision: str, deadline: float = FOREVER
     ) -> None:
-        """Compute the scores anew, from all variables there are."""
+        """Recompute the scores from the nonzero variables of all blocks."""
         scores = self._sums(p, points, coef, precision, slice(None), deadline)
-        self.shares[p] = Share(self.shares[p].beta, scores)
+        self.states[p] = BlockState(self.states[p].beta, scores)
 
     def certify(
         self, p: int, points: Any, coef: Floats, bias: Floats, deadline: float = FOREVER
     ) -> None:
-        """Compute in double precision the scores that can matter, from all variables there are.
+        """Recompute in double precision the scores that matter, from the variables of all blocks.
 
-        First those of rows with a variable or a loss, then of those that the error seen so far
-        could give a loss. Hulls have one bias for each sign of y.
+        First those of rows with a nonzero variable or loss, then of those whose loss could be
+        nonzero given the error seen so far. Hulls have one bias for each sign of y.
         """
-        share, problem = self.shares[p], self.problems[p]
+        state, problem = self.states[p], self.problems[p]
         if problem is None:
             return
         y, C, value = problem.y, problem.C, self._loss(problem).value
-        scores, drift, fresh = share.scores.copy(), 0.0, np.zeros(len(y), dtype=bool)
+        scores, drift, fresh = state.scores.copy(), 0.0, np.zeros(len(y), dtype=bool)
         for _ in range(2):
             f, far = scores + row_biases(problem.y, bias), _SAFETY * drift
-            pays = (value(y, C, f - far) > 0.0) | (value(y, C, f + far) > 0.0)
-            needed = np.flatnonzero(((share.beta != 0.0) | pays) & ~fresh)
+            has_loss = (value(y, C, f - far) > 0.0) | (value(y, C, f + far) > 0.0)
+            needed = np.flatnonzero(((state.beta != 0.0) | has_loss) & ~fresh)
             exact = self._sums(p, points, coef, "float64", needed, deadline)
             drift = float(np.max(np.abs(exact - scores[needed]), initial=drift))
             scores[needed], fresh[needed] = exact, True
-        self.shares[p] = replace(share, scores=scores, own=None)
+        self.states[p] = replace(state, scores=scores, own=None)
 
     def figures(self, p: int, biases: Floats) -> tuple[Floats, Floats]:
-        """Sums of gap terms; share of the dual, number of variables, kernel values.
+        """Sums of gap terms; these rows' part of the dual, nonzero variables, kernel values.
 
         The sums are one per bias, which are rows of `biases`, and of hulls one for each sign of y.
-        Rows that are not active have no part in the gap.
+        Rows that are not active do not count in the gap.
         """
-        problem, share = self.problems[p], self.shares[p]
+        problem, state = self.problems[p], self.states[p]
         if problem is None:
             return np.zeros(biases.shape), np.zeros(3)
         loss, y, C = self._loss(problem), problem.y, problem.C
-        rows = slice(None) if share.active is None else share.active
-        some, scores = (y[rows], C[rows], share.beta[rows]), share.scores[rows]
+        rows = slice(None) if state.active is None else state.active
+        some, scores = (y[rows], C[rows], state.beta[rows]), state.scores[rows]
         gaps = [
             _sums_of_sides(y[rows], loss.gap(*some, scores + row_biases(y[rows], b)), b)
             for b in biases
         ]
-        dual = 0.5 * dot(share.beta, share.scores)
-        dual += float(loss.conjugate(y, C, share.beta).sum())
-        return np.array(gaps), np.array([dual, np.count_nonzero(share.beta), self.kernel_values])
+        dual = 0.5 * dot(state.beta, state.scores)
+        dual += float(loss.conjugate(y, C, state.beta).sum())
+        return np.array(gaps), np.array([dual, np.count_nonzero(state.beta), self.kernel_values])
 
     def slopes(self, p: int, biases: Floats) -> Floats:
         """Derivatives of the sum of losses with respect to the biases, laid out as in `figures`."""
-        problem, f = self.problems[p], self.shares[p].scores
+        problem, f = self.problems[p], self.states[p].scores
         if problem is None:
             return np.zeros(biases.shape)
         y, slope = problem.y, self._loss(problem).slope
@@ -172,7 +173,7 @@ class Point:
         return problem.loss.core(self.floor)
 
     def _box(self, problem: Problem, beta: Floats) -> tuple[Floats, Floats]:
-        """Bounds of the variables; zero may be a little outside where there is a floor."""
+        """Bounds of the variables, widened to hold beta: with a floor, zero is slightly outside."""
         lo, hi = self._loss(problem).box(problem.y, problem.C)
         return np.minimum(lo, beta), np.maximum(hi, beta)
 
@@ -201,7 +202,7 @@ class Point:
         rows: Any,
         deadline: float = FOREVER,
     ) -> Floats:
-        """Sums over rows from anywhere of coefficients times kernel values, for own rows.
+        """Sums over rows of any block of coefficients times kernel values, for this block's rows.
 
         Raises ``_core.Stopped`` at the `deadline` (seconds of ``time.time``).
         """
@@ -216,13 +217,13 @@ class Point:
         return model.scores(X, self.threads, left=lambda: max(0.0, deadline - time.time()))[:, 0]
 
 
-def _zero(problem: Problem | None) -> Share:
+def _zero(problem: Problem | None) -> BlockState:
     nothing = np.zeros(0 if problem is None else problem.n_rows)
-    return Share(nothing, nothing, nothing)
+    return BlockState(nothing, nothing, nothing)
 
 
 def sides_of(y: Floats, bias: Floats) -> list[Any]:
-    """Rows that a bias is for: all, or those of one sign of y."""
+    """Rows that each bias belongs to: all, or those of one sign of y."""
     return [slice(None)] if len(bias) == 1 else [y > 0, y < 0]
 
 
@@ -236,12 +237,12 @@ def _sums_of_sides(y: Floats, values: Floats, bias: Floats) -> list[float]:
 
 
 def dot(a: Floats, b: Floats) -> float:
-    """Inner product, the same with any number of threads, which that of a library is not."""
+    """Inner product whose rounding, unlike that of BLAS, does not depend on threads."""
     return float((a * b).sum())
 
 
 def stack(parts: Sequence[Any]) -> Any:
-    """Rows below each other."""
+    """Stack rows, dense or CSR."""
     if sparse.issparse(parts[0]):
         return sparse.vstack(list(parts), format="csr")
     return np.concatenate(list(parts))

@@ -11,7 +11,7 @@ _LEAST = -1e4  # of the logarithm of a weight
 
 
 def draws(seed: int, count: int) -> np.random.Generator:
-    """Return what draws the blocks of features: the same for the caller and for every block."""
+    """The generator that draws features: the same for the caller and for every block."""
     return np.random.default_rng([seed, count])
 
 
@@ -25,7 +25,7 @@ class SaddleBlock:
         sum_i X_ji x_i  before and after,  for the next features j
 
     where c, one for each class, makes the weights of all blocks sum to one: it is found by the
-    caller from `step` (which tries a guess) and `probe`, and comes with the next call.
+    caller from `step` (which tries a guess) and `probe`, and passed to the next call.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class SaddleBlock:
         return self.probe(guess)
 
     def probe(self, c: Floats) -> Floats:
-        """Tell of each class what `settle` of `blocks.hull` asks for, and the next features' sums.
+        """Return for each class what `settle` of `blocks.hull` needs, and the next features' sums.
 
         One row per class: the mass and the number of the rows at their caps, the largest l_i of the
         others and the sum of their exp(l_i - largest); then sum_i X_ji x_i now, at the caps, and
@@ -108,7 +108,7 @@ class SaddleBlock:
         return told
 
     def settle(self, c: Floats) -> None:
-        """Take over the weights of the round, given c."""
+        """Set the weights of the round, given c."""
         for k in range(2):
             logs = np.minimum(self.raw[k] + c[k], self.log_cap[k])
             self.logs[k] = np.maximum(logs, _LEAST)

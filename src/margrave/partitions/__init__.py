@@ -1,13 +1,13 @@
-"""Partitions: rows into parts that are solved apart.
+"""Partitions of the rows into parts that are solved separately.
 
     random         every part is a sample of the whole
     kmeans         rows near each other, around centres in input space
     kernel_kmeans  rows near each other in the feature space of the kernel
-    stratified     every part has its share of the surroundings of each landmark (SODM)
-    dip            every part has its share of each cluster of each class (distribution preserving)
+    stratified     every part gets equally many of the rows nearest to each landmark (SODM)
+    dip            every part gets equally many rows of each cluster of each class (DiP-SVM)
 
-The second and third know the part of a new row, so that a part's own model can speak for it. Every
-split is the same for the same seed; parts that stay empty are left out.
+With kmeans and kernel_kmeans new rows belong to a part as well, whose own model can predict them.
+The same seed gives the same split; empty parts are left out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a split is: parts of rows, where they are, and which part a row is nearest to."""
+"""Parts of rows, their centres, and which part a row is nearest to."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TILE = 1 << 17  # distances at a time
 
 
 class Places(Protocol):
-    """Where parts are: distances from rows, up to a number that is the same for all parts."""
+    """Centres of parts: distances of rows, up to a constant that is the same for all parts."""
 
     @property
     def width(self) -> int:
@@ -98,8 +98,8 @@ class Partition(Protocol):
     ) -> Parts:
         """Split the rows into `k` parts or, where some would be empty, fewer.
 
-        Centres come from the rows `among`; `y` tells classes apart. Those of this package also take
-        `left`, a function that tells the seconds left, and raise ``_core.Stopped`` where none are.
+        Centres come from the rows `among`; `y` are classes. Partitions of this package also take
+        `left`, a function that returns the seconds left, and raise ``_core.Stopped`` at zero.
         """
         ...
 

@@ -155,7 +155,7 @@ class KernelCentres:
 
     kernel: Kernel
     points: Any  # rows; of a precomputed kernel their numbers
-    shares: Floats  # of each sampled row in each mean
+    shares: Floats  # weight of each sampled row in each mean
     half_squares: Floats  # 1/2 |mean|^2
 
     @property
@@ -203,11 +203,11 @@ def settle(
 def level(
     places: Places, X: Any, k: int, threads: int = 1, left: Callable[[], float] = forever
 ) -> Rows:
-    """Nearest part with room: as if rows chose one after the other, the most decided first.
+    """Nearest part with room, assigned greedily, rows with the clearest preference first.
 
-    Rows choose all at once; a part that is chosen too often sends the least decided away and takes
-    none of these ranks any more. That ends where choosing in turn does, since all parts prefer in
-    the same order.
+    All rows choose at once; an overfull part rejects the rows with the weakest preference and is
+    closed to their ranks from then on. The result is that of choosing in turn, since all parts rank
+    the rows in the same order.
     """
     n = X.shape[0]
 
@@ -220,7 +220,7 @@ def level(
     rank = np.empty(n, dtype=np.int64)
     rank[np.argsort(-found[:, 1], kind="stable")] = np.arange(n)
     room = int(np.ceil(_ROOM * n / k))
-    closed = np.full(k, n)  # rank from which on a part takes nobody
+    closed = np.full(k, n)  # rank from which on a part takes no row
     while True:
         full = np.flatnonzero(np.bincount(label, minlength=k) > room)
         if len(full) == 0:
@@ -258,7 +258,7 @@ def clustering(kernel: Kernel, sample: int | None = None) -> KMeans | KernelKMea
 
 
 def _is_far(X: Any) -> bool:
-    """Whether rows are so far from zero that single precision cannot tell them apart."""
+    """Whether rows are so far from zero that they coincide in single precision."""
     mean = np.asarray(X.mean(axis=0, dtype=np.float64)).ravel()
     values = (X.data if sparse.issparse(X) else X).astype(np.float64)
     square = float(mean @ mean)

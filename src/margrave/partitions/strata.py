@@ -1,4 +1,4 @@
-"""Parts that are like the whole: equal sizes, and equal shares of what is told apart."""
+"""Parts that resemble the whole: equal sizes, and equal shares of each stratum."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Random:
         threads: int = 1,
         left: Callable[[], float] = forever,
     ) -> Parts:
-        """Deal the rows out."""
+        """Shuffle the rows and deal them to the parts in turn."""
         check_count(k, data.n_rows)
         return deal(np.zeros(data.n_rows, dtype=np.int64), k, seed)
 
@@ -117,7 +117,7 @@ class DistributionPreserving:
 
 
 def deal(stratum: Rows, k: int, seed: int) -> Parts:
-    """Shuffle every stratum and deal it round the parts, the next going on where it ended."""
+    """Shuffle each stratum and deal its rows to the parts in turn, continuing across strata."""
     order = np.random.default_rng(seed).permutation(len(stratum))
     order = order[np.argsort(stratum[order], kind="stable")]
     label = np.empty(len(stratum), dtype=np.int64)

@@ -42,7 +42,7 @@ SOLVERS: dict[str, Callable[[], Solver]] = {
     "gilbert": FrankWolfe,
     "saddle": Saddle,
 }
-# those that know of hulls: for the machines with nu and the hard margin
+# those that solve hull problems: NuSVC, NuSVR and HardMarginSVC
 HULL_SOLVERS = {name: SOLVERS[name] for name in ("pairs", "gilbert", "saddle", "exact")}
 
 __all__ = [

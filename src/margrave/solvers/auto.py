@@ -1,9 +1,9 @@
 """The choice behind ``solver="auto"``, from measurements of `benchmarks`.
 
-Hulls have pair swaps. Many rows and a kernel that falls with the distance: divide and conquer,
-which ends with the working set among the workers where these are elsewhere. Else such workers have
-blocks and then that working set, and one machine the whole problem at once (`whole.py` has its own
-choice).
+Hull problems are solved by pair swaps. With many rows and a kernel that falls with the distance,
+divide and conquer comes first. Otherwise workers of other processes use block minimization followed
+by the distributed working set, and a single process solves the whole problem at once (`whole.py`
+chooses how).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from margrave.problem import Floats, Solution
 from margrave.rows import RemoteRows
 from margrave.solvers.base import Settings
 from margrave.solvers.distributed.block_minimization import BlockMinimization, is_elsewhere
-from margrave.solvers.divide.divide_and_conquer import DivideAndConquer, pays
+from margrave.solvers.divide.divide_and_conquer import DivideAndConquer, is_worthwhile
 from margrave.solvers.hull.pairs import PairSwaps
 from margrave.solvers.whole import solve_whole
 
@@ -33,7 +33,7 @@ class Auto:
         if getattr(problems[0], "is_hull", False):
             return PairSwaps().solve(problems, settings, starts)
         is_remote = isinstance(problems[0].data.X, RemoteRows)  # these rows stay where they are
-        if starts is None and pays(problems) and not is_remote:
+        if starts is None and is_worthwhile(problems) and not is_remote:
             return DivideAndConquer().solve(problems, settings)
         if is_elsewhere(problems, settings):
             return BlockMinimization().solve(problems, settings, starts)

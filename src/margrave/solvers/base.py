@@ -1,4 +1,4 @@
-"""What a solver gets besides the problems, and what it has to offer."""
+"""The interface of solvers: the settings of a fit, the protocol, and common checks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from margrave.progress import FOREVER, Progress
 from margrave.resources import parse_bytes
 from margrave.rows import RemoteRows
 
-CHEAP = 2e8  # kernel values that a stop may wait for: less than a second
+CHEAP = 2e8  # kernel values that may still be computed after a stop: less than a second
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -28,10 +28,10 @@ class Settings:
     """Tolerance, budgets and progress of one fit.
 
     ``tol`` is the relative duality gap, ``memory_limit`` for caches and buffers beyond the data
-    (None: half of what is free), ``engine`` where strategies with several workers run (None: this
-    machine's threads). ``keep_early`` is given the solutions of parts, as they come, by strategies
-    that divide. A ``rough`` solution ends with the running figures of the working set instead of a
-    certificate.
+    (None: half of what is free), ``engine`` where strategies with several workers run (None: the
+    threads of this process). Strategies that divide pass the solutions of parts to ``keep_early``
+    as they come. A ``rough`` solution ends with the running figures of the working set instead of
+    a certificate.
     """
 
     tol: float
@@ -54,16 +54,16 @@ class Settings:
         return self.is_over or self.progress.stop_reason not in (None, "converged")
 
     def seconds_left(self) -> float:
-        """Until the time limit, for what is asked to stop then."""
+        """Seconds until the time limit; zero after a stop."""
         return 0.0 if self.progress.is_over else max(0.0, min(self.progress.remaining(), FOREVER))
 
     def deadline(self) -> float:
-        """When the time is over, for workers: in seconds of ``time.time``."""
+        """The time limit for workers, in seconds of ``time.time``."""
         return time.time() + self.seconds_left()
 
     @cached_property
     def memory(self) -> int:
-        """Bytes for caches and buffers; what is free is looked up only where it matters."""
+        """Bytes for caches and buffers; free memory is only looked up when needed."""
         return parse_bytes(self.memory_limit)
 
 
@@ -104,9 +104,8 @@ def side_by_side(
 def zero_solution(problem: Problem | JointProblem, solver: str) -> Solution | None:
     """The model of zero weights where it is optimal because it costs nothing, else None.
 
-    Its relative gap is 0 / 0 then, and that of every model nearby is one: no descent can show that
-    it has come near. That is so where all targets are within the tube around one number, and where
-    all labels are alike.
+    Its relative gap is 0 / 0 then, and that of every model nearby is one, so that no descent can
+    converge. This happens where all targets fit into one tube, and where all labels are equal.
     """
     if isinstance(problem, JointProblem) or problem.total != 0.0 or problem.shift is not None:
         return None
@@ -127,7 +126,7 @@ def zero_solution(problem: Problem | JointProblem, solver: str) -> Solution | No
 
 
 def check_integer(name: str, value: Any, least: int) -> None:
-    """Raise for a parameter that is no whole number or too small; None is left to the solver."""
+    """Raise for a parameter that is not a whole number or too small; None is allowed."""
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
@@ -135,7 +134,7 @@ def check_integer(name: str, value: Any, least: int) -> None:
 
 
 def check_start(problem: Problem | JointProblem, start: Floats) -> None:
-    """Raise for a start that is no point; one outside the box is projected by the solvers."""
+    """Raise for a start of the wrong length or not finite; solvers project it into the box."""
     if len(start) != problem.n_rows:
         raise ValueError(f"a start for {problem.n_rows} rows has length {len(start)}")
     if not np.isfinite(start).all():
@@ -147,7 +146,7 @@ def refuse_remote(solver: str, problems: Sequence[Problem | JointProblem]) -> No
     if isinstance(problems[0].data.X, RemoteRows):
         raise ValueError(
             f"the solver {solver!r} needs all rows in one array; rows with the workers of an engine"
-            " have solver='auto', 'pbm', 'dc', 'cascade' and, for linear machines with a smooth"
+            " have solver='auto', 'pbm', 'dc', 'cascade' and, for linear models with a smooth"
             " loss, 'dsvrg'"
         )
 
@@ -158,7 +157,7 @@ def refuse_unless(
     intercepts: tuple[str | None, ...] = ("free", "regularized", None),
     losses: tuple[str, ...] | None = None,
 ) -> None:
-    """Raise for a problem that the solver was not made for, naming what would work."""
+    """Raise for a problem that the solver does not support, naming what would work."""
     for problem in problems:
         if isinstance(problem, JointProblem):
             raise ValueError(

@@ -1,7 +1,7 @@
 """Rows with more features than entries are solved on the columns that have an entry.
 
-A column of zeros changes no kernel value, and its weight is zero. Solvers keep vectors and matrices
-with a number per feature; on the columns that occur these are no larger than the rows themselves.
+A column of zeros changes no kernel value, and its weight is zero. Solvers keep dense vectors and
+matrices with a number per feature; without such columns these are no larger than the rows.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Columns:
         return wide
 
     def check(self, problems: Sequence[Any], memory_limit: Any) -> None:
-        """Raise if the weights of linear machines do not fit into `memory_limit`."""
+        """Raise if the weights of linear models do not fit into `memory_limit`."""
         if self.used is None or not problems[0].data.is_linear:
             return
         needed = 8 * self.count * sum(getattr(problem, "n_classes", 1) for problem in problems)

@@ -1,12 +1,12 @@
 """The whole problem at once, by the solver that suits it, from measurements of `benchmarks`.
 
-Workers elsewhere have the working set among them. Kernels have the working-set solver. A linear
-machine has Newton's method where the loss is smooth or the rows are dense, which costs little for
-up to some thousand features, and else coordinate descent, which is faster on sparse rows unless it
-stalls. A descent that stalls hands the problem to Newton's method, but where the loss has corners
-first its rows of interest to the working-set solver, whose steps see how rows depend on each other;
-what Newton's method cannot finish goes to the working-set solver, unless there are too many rows
-for it.
+Workers of other processes use the distributed working set, kernels the working-set solver. Linear
+problems use Newton's method where the loss is smooth or the rows are dense, which costs little for
+up to some thousand features, and otherwise coordinate descent, which is faster on sparse rows
+unless it stalls. When it stalls it falls back to Newton's method; if the loss has kinks, the
+working-set solver is tried first on the rows with a loss or near one, since its steps take the
+dependence between rows into account. Where Newton's method does not converge either, the
+working-set solver follows, unless there are too many rows for it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,15 @@ from margrave.solvers.kernel.working_set import WorkingSet, solve_rows
 from margrave.solvers.linear.newton import DIRECT
 from margrave.solvers.linear.solve import descend_linear, is_linear, newton_linear
 
-_DENSE = 0.25  # share of stored entries from which on rows count as dense
-_PATIENCE = 100.0  # passes of coordinate descent before others help
-_POLISHED = 20_000  # rows of interest up to which the working-set solver helps
-_MOST_HELP = 5  # times
-_POLISH_ROUNDS = 10  # each
-_LARGEST_SET = 4096  # of them at a time: most are between their bounds and depend on each other
-_FEW_ROWS = 2_000  # with more features than rows, so few rows are best solved by their products
+_DENSE = 0.25  # fraction of stored entries from which on rows count as dense
+_PATIENCE = 100.0  # passes of coordinate descent before the fallback
+_POLISHED = 20_000  # rows up to which the working-set solver is a fallback
+_MOST_HELP = 5  # calls of the working-set solver before Newton's method
+_POLISH_ROUNDS = 10  # of each call
+_LARGEST_SET = 4096  # variables per round: most are between their bounds and depend on each other
+_FEW_ROWS = (
+    2_000  # with more features than rows, up to so many rows are best solved by their Gram matrix
+)
 
 
 def solve_whole(
@@ -59,9 +61,9 @@ def finish(
     rounds: int,
     before: list[Solution] | None = None,
 ) -> list[Solution]:
-    """Solve the whole problems from what a strategy has made of them in so many rounds.
+    """Solve the whole problems from the points that a strategy has reached in `rounds`.
 
-    Where the time does not even suffice to look at the starts, the solutions `before` stand.
+    Without the time to evaluate the starts, the solutions `before` are returned.
     """
     progress = settings.progress
     limit = progress.max_iter
@@ -81,29 +83,29 @@ def finish(
 
 
 def judge(problems: Sequence[Any], settings: Settings, betas: Sequence[Floats]) -> list[Solution]:
-    """Certify dual variables for the whole problems as they are.
+    """Certify dual variables for the whole problems without improving them.
 
-    Their sum is made what a free intercept asks for. Without the time for it nothing is known of
-    their gap, which then is infinite.
+    Their sum is made what a free intercept requires. Without the time for it their gap is unknown,
+    and returned as infinite.
     """
     outer = settings.progress
     with Progress(settings.tol, max_iter=0, time_limit=outer.time_left()) as progress:
         inner = replace(settings, progress=progress)
         elsewhere = is_elsewhere(problems, settings)
         solver = BlockMinimization(rounds=0) if elsewhere else WorkingSet()
-        judged = solver.solve(problems, inner, betas)
+        found = solver.solve(problems, inner, betas)
     if progress.stop_reason == "interrupted":
         outer.interrupt()
     if not settings.is_over:
-        return judged
+        return found
     return [
         one if one.converged else replace(one, beta=beta, gap=np.inf)
-        for one, beta in zip(judged, betas, strict=True)
+        for one, beta in zip(found, betas, strict=True)
     ]
 
 
 def choose(problem: Problem) -> str:
-    """Name the first solver for a linear machine."""
+    """Name the first solver for a linear problem."""
     X = problem.data.X
     if isinstance(X, RowBlocks):
         return "newton"
@@ -117,7 +119,7 @@ def choose(problem: Problem) -> str:
 def _newton(
     problems: Sequence[Problem], settings: Settings, starts: Sequence[Floats] | None
 ) -> list[Solution]:
-    """Newton's method; what it cannot finish is left to the working-set solver."""
+    """Newton's method; falls back to the working-set solver where it does not converge."""
     solutions = certified(problems, newton_linear(problems, settings, starts), settings)
     for number, (problem, before) in enumerate(zip(problems, solutions, strict=True)):
         small = problem.n_rows <= _POLISHED and not isinstance(problem.data.X, RowBlocks)
@@ -134,7 +136,7 @@ def _newton(
 def _descend(
     problems: Sequence[Problem], settings: Settings, starts: Sequence[Floats] | None
 ) -> list[Solution]:
-    """Coordinate descent, with help for the problems on which it stalls."""
+    """Coordinate descent, with fallbacks for the problems on which it stalls."""
     solutions = descend_linear(problems, settings, starts, _PATIENCE)
     left = [i for i, solution in enumerate(solutions) if not solution.converged]
     if not left or settings.is_spent:
@@ -174,11 +176,13 @@ def _helped(problem: Problem, solution: Solution, settings: Settings) -> Solutio
 
 
 def _of_interest(problem: Problem, solution: Solution) -> Any:
-    """Rows that carry a coefficient or a loss, or are near one."""
+    """Rows with a nonzero variable or loss, or close to having a loss."""
     loss, near = problem.loss.core(), 0.2 * _spread(problem)
     f = solution.scores + solution.intercept
-    pays = loss.value(problem.y, problem.C, f - near) + loss.value(problem.y, problem.C, f + near)
-    return np.flatnonzero((solution.beta != 0.0) | (pays > 0.0))
+    loss_near = loss.value(problem.y, problem.C, f - near) + loss.value(
+        problem.y, problem.C, f + near
+    )
+    return np.flatnonzero((solution.beta != 0.0) | (loss_near > 0.0))
 
 
 def _spread(problem: Problem) -> float:

@@ -35,7 +35,7 @@ from margrave.solvers.base import Settings, check_integer, refuse_unless
 from margrave.solvers.distributed.checkpoint import Checkpoint, fingerprint
 from margrave.solvers.distributed.cluster import Cluster
 from margrave.solvers.distributed.working_set import DistributedSet
-from margrave.solvers.divide.parts import Division, Effort
+from margrave.solvers.divide.parts import Division, PartOptions
 from margrave.solvers.hull.distance import HullCore
 from margrave.solvers.kernel.descent import Kernels, descend
 
@@ -296,8 +296,8 @@ class _Run:
         parts, division = self.cluster.parts, self.division
         if parts.places is None:
             return
-        effort = Effort(self.solver.inner_tol)
-        solutions = division.collect(parts, self.cluster.map("local"), effort)
+        options = PartOptions(self.solver.inner_tol)
+        solutions = division.collect(parts, self.cluster.map("local"), options)
         if solutions is None:
             return
         self.early = [replace(one, n_iter=1) for one in solutions]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from margrave.blocks import KernelBlock, Share
+from margrave.blocks import BlockState, KernelBlock
 from margrave.blocks.point import stack
 from margrave.engines import MOST_LOSSES, Engine, ShardLost, Shards
 from margrave.partitions import Parts
@@ -59,8 +59,8 @@ class Cluster:
         self.data: Data = problems[0].data
         # rows of each problem in each part
         self.members = [[p.members(rows) for rows in parts.rows] for p in problems]
-        # shares of each part, the problems that they are of, and what the strategy needs
-        self.saved: tuple[list[list[Share]] | None, list[Problem], dict[str, Any]]
+        # states of each part, the problems that they are of, and what the strategy needs
+        self.saved: tuple[list[list[BlockState]] | None, list[Problem], dict[str, Any]]
         self.saved = (None, list(problems), {})
         self.losses, self.moved_before, self.checkpoint_bytes = 0, 0, 0
         self.single: set[int] = set()  # problems whose scores are sums of single-precision values
@@ -100,11 +100,11 @@ class Cluster:
 
     def last(self, p: int) -> tuple[Floats, Floats]:
         """Variables and scores of a problem at the last checkpoint."""
-        shares = self.saved[0]
-        if shares is None:
+        states = self.saved[0]
+        if states is None:
             nothing = np.zeros(self.problems[p].n_rows)
             return nothing, nothing
-        return self._joined(p, shares)
+        return self._joined(p, states)
 
     def become(self, p: int, problem: Problem, beta: Floats, precision: str) -> None:
         """Go over to another problem on the same rows, from given variables."""
@@ -134,27 +134,27 @@ class Cluster:
     def save(self, **driver: Any) -> None:
         """Keep the state of all parts, and what the strategy needs to go on from here."""
         before = self.shards.moved
-        shares: list[list[Share]] = self.shards.checkpoint()
+        states: list[list[BlockState]] = self.shards.checkpoint()
         self.checkpoint_bytes += self.shards.moved - before
-        self.saved = (shares, list(self.problems), driver)
+        self.saved = (states, list(self.problems), driver)
         if self.checkpoint is not None:
-            self._write(shares, driver)
+            self._write(states, driver)
 
     def recover(self, lost: ShardLost) -> dict[str, Any]:
         """Go back to the last checkpoint with the workers that are left; what was kept with it."""
         self._count(lost)
-        shares, problems, driver = self.saved
+        states, problems, driver = self.saved
         self.problems = list(problems)
         self.moved_before += self.shards.moved
         self.close()
-        self._begin(shares)
+        self._begin(states)
         return driver
 
-    def _begin(self, shares: list[list[Share]] | None) -> None:
+    def _begin(self, states: list[list[BlockState]] | None) -> None:
         """Build the parts, as often as it takes."""
         while True:
             try:
-                self.shards = self._scatter(shares)
+                self.shards = self._scatter(states)
                 return
             except ShardLost as lost:
                 self._count(lost)
@@ -169,17 +169,17 @@ class Cluster:
 
     def resume(self, arrays: dict[str, NDArray[Any]], numbers: dict[str, Any]) -> None:
         """Go on from a checkpoint of the folder."""
-        shares: list[list[Share]] = []
+        states: list[list[BlockState]] = []
         for c in range(len(self.parts)):
-            shares.append([])
+            states.append([])
             for p, members in enumerate(self.members):
                 own, active = arrays.get(f"own_{p}"), arrays.get(f"active_{p}")
                 rows = members[c]
                 looked_at = None if active is None else np.flatnonzero(active[rows])
                 if looked_at is not None and len(looked_at) == len(rows):
                     looked_at = None
-                shares[-1].append(
-                    Share(
+                states[-1].append(
+                    BlockState(
                         arrays[f"beta_{p}"][rows],
                         arrays[f"scores_{p}"][rows],
                         None if own is None else own[rows],
@@ -187,22 +187,22 @@ class Cluster:
                     )
                 )
         self.close()
-        self._begin(shares)
-        self.saved = (shares, list(self.problems), numbers)
+        self._begin(states)
+        self.saved = (states, list(self.problems), numbers)
 
-    def _write(self, shares: list[list[Share]], driver: dict[str, Any]) -> None:
+    def _write(self, states: list[list[BlockState]], driver: dict[str, Any]) -> None:
         assert self.checkpoint is not None
         arrays: dict[str, NDArray[Any]] = {"label": self.parts.label}
         for p in range(len(self.problems)):
-            arrays[f"beta_{p}"], arrays[f"scores_{p}"] = self._joined(p, shares)
-            if any(part[p].active is not None for part in shares):
+            arrays[f"beta_{p}"], arrays[f"scores_{p}"] = self._joined(p, states)
+            if any(part[p].active is not None for part in states):
                 active = np.zeros(self.problems[p].n_rows)
-                for rows, part in zip(self.members[p], shares, strict=True):
+                for rows, part in zip(self.members[p], states, strict=True):
                     one = part[p].active
                     active[rows if one is None else rows[one]] = 1.0
                 arrays[f"active_{p}"] = active
-            if all(part[p].own is not None for part in shares):
-                arrays[f"own_{p}"] = self._assemble(p, [part[p].own for part in shares])
+            if all(part[p].own is not None for part in states):
+                arrays[f"own_{p}"] = self._assemble(p, [part[p].own for part in states])
         numbers = {
             name: value.tolist() if isinstance(value, np.ndarray) else value
             for name, value in driver.items()
@@ -211,7 +211,7 @@ class Cluster:
 
     # --- shards ----------------------------------------------------------------------------
 
-    def _scatter(self, shares: list[list[Share]] | None) -> Shards:
+    def _scatter(self, states: list[list[BlockState]] | None) -> Shards:
         settings, parts = self.settings, self.parts
         at_work = min(self.engine.n_workers, len(parts))
         left = max(settings.memory // 4, settings.memory // 2 - 2 * size_in_bytes(self.data.X))
@@ -225,7 +225,7 @@ class Cluster:
                 {
                     "number": c,
                     "problems": [self._on(p, c, data) for p in range(len(self.problems))],
-                    "shares": None if shares is None else shares[c],
+                    "states": None if states is None else states[c],
                     "numbers": rows,
                     "across": self.data.X[rows] if precomputed else None,
                     "floor": floor_for(settings.tol),
@@ -244,10 +244,10 @@ class Cluster:
             return part
         return replace(part, total=part.total * float(part.C.sum() / problem.C.sum()))
 
-    def _joined(self, p: int, shares: list[list[Share]]) -> tuple[Floats, Floats]:
+    def _joined(self, p: int, states: list[list[BlockState]]) -> tuple[Floats, Floats]:
         return (
-            self._assemble(p, [part[p].beta for part in shares]),
-            self._assemble(p, [part[p].scores for part in shares]),
+            self._assemble(p, [part[p].beta for part in states]),
+            self._assemble(p, [part[p].scores for part in states]),
         )
 
     def _assemble(self, p: int, pieces: Sequence[Any]) -> Floats:

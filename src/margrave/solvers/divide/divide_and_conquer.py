@@ -26,10 +26,10 @@ from margrave.solvers.divide.parts import Division
 from margrave.solvers.kernel.working_set import solve_rows
 from margrave.solvers.whole import finish
 
-_MANY_ROWS = 40_000  # from here on clusters pay
+_MANY_ROWS = 40_000  # rows from which on clusters are faster
 _REFINE_TOL = 1e-2
 _REFINE_ROUNDS = 100
-_FEW_SUPPORT = 0.5  # share of rows that are support vectors up to which others are left out
+_FEW_SUPPORT = 0.5  # fraction of support vectors up to which they are first solved alone
 COMBINATIONS = ("nearest", "sum", "committee")
 
 
@@ -47,7 +47,7 @@ class DivideAndConquer(BaseEstimator):  # type: ignore[misc]
         Stop at this level and predict with the clusters' own models; 0 is the whole problem.
     combine : {"nearest", "sum", "committee"}
         How an early model predicts: with the nearest cluster's model, with the sum of all, or with
-        all of them weighted by how much they know of a row (Bayesian committee machine).
+        all of them weighted by their certainty about a row (Bayesian committee machine).
     partition : str or Partition, optional
         "kmeans", "kernel_kmeans" or an object of :mod:`margrave.partitions` whose parts have a
         place. By default k-means in input space for kernels of the distance and the linear one,
@@ -106,7 +106,7 @@ class DivideAndConquer(BaseEstimator):  # type: ignore[misc]
         self._check(problems)
         division = Division(problems, settings, "dc")
         betas, done, solutions = starts, 0, None
-        if starts is None or self.early:  # a start for the whole is better than what parts make
+        if starts is None or self.early:  # a start for the whole problem is better than parts
             for done, (level, found) in enumerate(self._levels().climb(division, starts), 1):
                 solutions = [replace(one, combine=self.combine, n_iter=done) for one in found]
                 betas = [solution.beta for solution in solutions]
@@ -147,7 +147,7 @@ class DivideAndConquer(BaseEstimator):  # type: ignore[misc]
         first = problems[0]
         if self.combine != "nearest" and getattr(first, "total", 0.0) > 0.0:
             raise ValueError(
-                f"combine={self.combine!r} has no meaning for a one-class machine, whose parts each"
+                f"combine={self.combine!r} has no meaning for one-class problems, whose parts each"
                 " have a level of their own; use combine='nearest'"
             )
         if self.combine == "committee" and first.data.kernel.is_precomputed:
@@ -157,7 +157,7 @@ class DivideAndConquer(BaseEstimator):  # type: ignore[misc]
             )
 
 
-def pays(problems: Sequence[Any]) -> bool:
+def is_worthwhile(problems: Sequence[Any]) -> bool:
     """Whether clusters are the faster way: many rows, and a kernel that falls with the distance."""
     first = problems[0]
     return (
@@ -177,4 +177,4 @@ def _refined(problem: Any, beta: Floats, settings: Settings) -> Floats:
     if not 2 <= len(rows) <= _FEW_SUPPORT * problem.n_rows or settings.is_over:
         return beta
     refined, _ = solve_rows(problem, beta, rows, settings, _REFINE_TOL, _REFINE_ROUNDS)
-    return beta if settings.is_over else refined  # without the time to look at beta it is zero
+    return beta if settings.is_over else refined  # without the time to evaluate beta it is zero

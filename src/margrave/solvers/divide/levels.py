@@ -3,10 +3,10 @@
     for level l = finest .. coarsest:    branching^l clusters
         beta_c = argmin of the problem on cluster c alone, from beta_c     (side by side)
 
-Rows of different clusters hardly see each other through a kernel that falls with the distance, so
-the clusters' solutions together are close to the whole problem's, and each level starts where the
-last one ended (Hsieh, Si, Dhillon: A Divide-and-Conquer Solver for Kernel Support Vector Machines,
-ICML 2014).
+With a kernel that falls with the distance, kernel values between clusters are nearly zero, so the
+clusters' solutions together are close to the whole problem's, and each level starts where the last
+one ended (Hsieh, Si, Dhillon: A Divide-and-Conquer Solver for Kernel Support Vector Machines, ICML
+2014).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Any
 
 from margrave.partitions import Partition, clustering, resolve_partition
 from margrave.problem import Floats, JointProblem, Solution
-from margrave.solvers.divide.parts import Division, Effort
+from margrave.solvers.divide.parts import Division, PartOptions
 
 logger = logging.getLogger("margrave")
 
 _FINEST_SIZE = 2000  # rows of a cluster of the finest level, about
-_COARSEST_SIZE = 30_000  # rows of a cluster beyond which the whole problem is the next step
+_COARSEST_SIZE = 30_000  # rows of a cluster beyond which the whole problem follows
 _FEWEST_ROWS = 8  # of a cluster
 _FEWEST_IN_ALL = 64
 
@@ -58,11 +58,11 @@ class Levels:
             if parts.places is None:
                 raise ValueError(
                     f"the partition {self.partition!r} makes parts that have no place, so that"
-                    " nobody could tell which of them a new row belongs to; use 'kmeans' or"
+                    " new rows do not belong to any of them; use 'kmeans' or"
                     " 'kernel_kmeans'"
                 )
             kept = self.coarsest is not None and level == numbers[-1]
-            solutions = division.solve(parts, betas, Effort(self.tol, thorough=kept))
+            solutions = division.solve(parts, betas, PartOptions(self.tol, thorough=kept))
             if solutions is None:
                 return
             yield level, solutions
@@ -97,7 +97,7 @@ class Levels:
         return clustering(division.data.kernel, self.sample)
 
     def _adapts(self, division: Division) -> bool:
-        """Whether support vectors tell where centres belong: not where every row is one."""
+        """Whether to place centres among the support vectors: not where every row is one."""
         return self.adaptive and not any(
             problem.is_smooth if isinstance(problem, JointProblem) else problem.loss.is_dense
             for problem in division.problems

@@ -1,12 +1,12 @@
-"""A tree of merged parts, each of which is like the whole: SODM.
+"""A tree of merged parts, each of which resembles the whole: SODM.
 
-    part k of n_k rows:   beta_k = argmin of the problem in which its rows are all there are
+    part k of n_k rows:   beta_k = argmin of the problem on its rows, weights C scaled up by n / n_k
     merge p parts of n_k rows into one of n:   start from  (n_k / n) beta_k
     until the gap of the *whole* problem there is small enough, or one part is left
 
 By convexity the scaled variables are at least as good for the merged part as its children were on
-average, so each level starts better than the last. Concatenated as they are (as the paper prints
-it, and then stops at p parts) the machine of the merged part would be the sum of p machines, each
+average, so each level starts better than the last. Concatenated without scaling (as printed in the
+paper, which then stops at p parts) the model of the merged part would be the sum of p models, each
 of the right size (Wang, Cao, Zhang, Shi, Jin: Scalable Optimal Margin Distribution Machine).
 """
 
@@ -25,14 +25,14 @@ from margrave.models import Expansion
 from margrave.partitions import Parts, check_count, resolve_partition
 from margrave.problem import Floats, Problem, Solution, loaded
 from margrave.solvers.base import Settings, check_integer
-from margrave.solvers.divide.parts import Division, Effort
+from margrave.solvers.divide.parts import Division, PartOptions
 from margrave.solvers.whole import finish, judge
 
 _PART_ROWS = 3000  # of the first level, about
 _FEWEST_ROWS = 8
 _LOCAL_TOL = 1e-2
-_SAMPLE = 1000  # rows by which the gap of the whole is guessed
-_HOPE = 1.5  # guessed gap, in tolerances, up to which it is worth computing
+_SAMPLE = 1000  # rows from which the gap of the whole problem is estimated
+_HOPE = 1.5  # estimated gap, in units of tol, up to which the exact one is computed
 
 
 class MergeTree(BaseEstimator):  # type: ignore[misc]
@@ -46,10 +46,10 @@ class MergeTree(BaseEstimator):  # type: ignore[misc]
     branching : int
         Parts that are merged into one.
     partition : {"stratified", "random", "kmeans", "kernel_kmeans", "dip"} or Partition
-        How the rows are split; with "kmeans" parts are anything but like the whole.
+        How the rows are split; with "kmeans" parts do not resemble the whole.
     as_published : bool
-        Follow the paper to the letter: concatenate without scaling, and stop at `branching` parts.
-        The model has no certificate better than the gap that it then has.
+        Follow the paper literally: concatenate without scaling, and stop at `branching` parts. The
+        model is returned with the gap that it has then.
 
     Examples
     --------
@@ -85,12 +85,12 @@ class MergeTree(BaseEstimator):  # type: ignore[misc]
         parts = self._split(division)
         if starts is not None or parts is None:
             return finish(problems, settings, starts, "sodm", 0)
-        effort = Effort(
-            max(_LOCAL_TOL, settings.tol), own_prices=True, as_published=self.as_published
+        options = PartOptions(
+            max(_LOCAL_TOL, settings.tol), own_weights=True, as_published=self.as_published
         )
         betas, solutions, done = None, None, 0
         while len(parts) > 1:
-            found = division.solve(parts, betas, effort)
+            found = division.solve(parts, betas, options)
             if found is None:  # no time
                 break
             done += 1
@@ -101,9 +101,9 @@ class MergeTree(BaseEstimator):  # type: ignore[misc]
             if self.as_published and len(parts) <= self.branching:
                 return _as_they_are(problems, settings, betas, done)
             if not self.as_published and _is_hopeful(problems, betas, settings):
-                judged = _as_they_are(problems, settings, betas, done)
-                if all(solution.gap <= settings.tol for solution in judged):
-                    return judged
+                certified = _as_they_are(problems, settings, betas, done)
+                if all(solution.gap <= settings.tol for solution in certified):
+                    return certified
             parts = Parts(parts.label // self.branching)
         if solutions is not None and settings.is_over:
             division.keep(solutions, done, "stopped")
@@ -130,9 +130,9 @@ class MergeTree(BaseEstimator):  # type: ignore[misc]
 def _as_they_are(
     problems: Sequence[Any], settings: Settings, betas: list[Floats], done: int
 ) -> list[Solution]:
-    """The variables with their certificate for the whole problem."""
-    judged = judge(problems, settings, betas)
-    for solution in judged:
+    """Certify the variables for the whole problem without improving them."""
+    certified = judge(problems, settings, betas)
+    for solution in certified:
         settings.progress.report(
             objective=solution.objective,
             dual=solution.dual,
@@ -143,12 +143,12 @@ def _as_they_are(
         )
     return [
         replace(one, solver="sodm", n_iter=done, converged=bool(one.gap <= settings.tol))
-        for one in judged
+        for one in certified
     ]
 
 
 def _is_hopeful(problems: Sequence[Any], betas: list[Floats], settings: Settings) -> bool:
-    """Whether a sample of rows says that the whole problem's gap may be small enough."""
+    """Whether, estimated from a sample of rows, the whole problem's gap may be small enough."""
     return all(
         isinstance(problem, Problem)
         and _guessed_gap(problem, beta, settings) <= _HOPE * settings.tol
@@ -157,7 +157,7 @@ def _is_hopeful(problems: Sequence[Any], betas: list[Floats], settings: Settings
 
 
 def _guessed_gap(problem: Problem, beta: Floats, settings: Settings) -> float:
-    """The relative gap, with sums over all rows guessed from a sample."""
+    """The relative gap, with sums over all rows estimated from a sample."""
     rng = np.random.default_rng(settings.seed)
     n = problem.n_rows
     some = np.sort(rng.choice(n, min(n, _SAMPLE), replace=False))
@@ -171,7 +171,7 @@ def _guessed_gap(problem: Problem, beta: Floats, settings: Settings) -> float:
     terms = _core.RowTerms(problem.loss.core(), y, C, _core.Team(1))
     b = terms.best_intercept(f, 0.0) if problem.intercept == "free" and problem.total == 0 else 0.0
     square, scale = float(beta[some] @ f), n / len(some)
-    paid = float(problem.loss.core().value(y, C, f + b).sum())
+    losses = float(problem.loss.core().value(y, C, f + b).sum())
     conjugate = float(problem.loss.core().conjugate(problem.y, problem.C, beta).sum())
-    primal, dual = scale * (0.5 * square + paid), 0.5 * scale * square + conjugate
+    primal, dual = scale * (0.5 * square + losses), 0.5 * scale * square + conjugate
     return (primal + dual) / max(abs(primal), abs(dual), 1e-300)

@@ -3,10 +3,9 @@
     P_blocks = sum over parts of P_part,    D_blocks = sum over parts of D_part
 
 is the problem whose kernel matrix has zeros between the parts; its gap is what a model of parts can
-be certified by. A part has no free intercept, whose equality constraint would keep the part's sum
-for ever: the intercept of a part is zero, or regularised where rows without one could not say much
-(a kernel that does not fall with the distance). Only one-class machines, whose sum is given, share
-it out by the parts' weights.
+be certified by. A part has no free intercept, whose equality constraint would fix the part's sum:
+the intercept of a part is zero, or, for kernels that do not fall with the distance, regularised.
+Only one-class problems, whose sum is given, split it in proportion to the parts' weights C.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from margrave import _core
-from margrave.blocks import DualBlock, Local
+from margrave.blocks import DualBlock, PartResult
 from margrave.engines import MOST_LOSSES, ShardLost, resolve_engine
 from margrave.partitions import PARTITIONS, Partition, Parts
 from margrave.problem import Data, Floats, JointProblem, Problem, Solution
@@ -37,25 +36,25 @@ logger = logging.getLogger("margrave")
 
 
 @dataclass(frozen=True)
-class Effort:
+class PartOptions:
     """How parts are to be solved.
 
-    ``tol`` is the relative gap of a part's own problem, and what is kept as a model needs a
-    ``thorough`` solution. A part with its ``own_prices`` takes its rows for all there are: their
-    prices C_i grow by 1 / share, the part's share of the sum of all prices, and a variable of the
-    part counts for the whole by that share. ``as_published`` it counts in full.
+    ``tol`` is the relative gap of a part's own problem; a solution that is kept as a model has to
+    be ``thorough``. With ``own_weights`` a part treats its rows as the whole data set: their
+    weights C_i are divided by the part's share of the sum of all C_i, and its variables are
+    multiplied by that share in the whole problem, unless ``as_published``.
     """
 
     tol: float
     thorough: bool = False
-    own_prices: bool = False
+    own_weights: bool = False
     as_published: bool = False
 
     def task(self, problem: Any, data: Data, rows: Rows, begin: Floats | None) -> Task:
         """A problem on a part of the data, and where it begins."""
         part, share = problem.on(data, rows), _share(problem, rows)
         start = None if begin is None else begin[rows]
-        if self.own_prices:
+        if self.own_weights:
             start = start if start is None or self.as_published else start / share
             return replace(part, C=part.C / share), start
         if isinstance(part, Problem) and part.total > 0.0:
@@ -93,7 +92,7 @@ class Division:
         ours = isinstance(partition, tuple(type(make()) for make in PARTITIONS.values()))
         watched: dict[str, Any] = (
             {"left": settings.seconds_left} if ours else {}
-        )  # a user's may not know of it
+        )  # a user's partition may not take it
         try:
             return partition.split(
                 *(self.data, k, seed, among),
@@ -104,15 +103,15 @@ class Division:
         except _core.Stopped:
             return None
 
-    def run(self, tasks: Sequence[Tasks], effort: Effort) -> list[list[Local | None]]:
+    def run(self, tasks: Sequence[Tasks], options: PartOptions) -> list[list[PartResult | None]]:
         """Solve each part's problems, which share its rows, from their starts.
 
-        None in the place of a solution if there was no time to look at its start.
+        None instead of a solution if there was no time to evaluate its start.
         """
-        # the longest first: nobody waits for it
+        # the longest first, so that none is left for the end
         order = np.argsort([-sum(len(p.y) for p, _ in part) for part in tasks], kind="stable")
         at_work = min(self.engine.n_workers, len(tasks))
-        # half: memory that one part has freed is not at once there for the next
+        # half: memory freed by one part is not available to the next at once
         copies = 2 * size_in_bytes(self.data.X)  # the parts' rows, and packed for the core
         memory = max(self.settings.memory // 4, self.settings.memory // 2 - copies)
         threads, memory = self.engine.share(at_work, self.settings.threads, memory)
@@ -126,12 +125,12 @@ class Division:
             for number in order
         ]
         deadline = self.settings.deadline()
-        found = self._solved(pieces, (effort.tol, effort.thorough, deadline))
+        found = self._solved(pieces, (options.tol, options.thorough, deadline))
         for local in (local for part in found for local in part if local is not None):
             self.kernel_values += local.kernel_values
         return [found[place] for place in np.argsort(order)]
 
-    def _solved(self, pieces: list[Any], how: tuple[Any, ...]) -> list[list[Local | None]]:
+    def _solved(self, pieces: list[Any], how: tuple[Any, ...]) -> list[list[PartResult | None]]:
         """Solve the parts where they are put; all of them again if a worker is lost."""
         for attempt in itertools.count(1):
             try:
@@ -140,7 +139,7 @@ class Division:
                         shards.map("solve", *how)
                     except KeyboardInterrupt:
                         self.settings.progress.interrupt()
-                    found: list[list[Local | None]] = shards.map("found")
+                    found: list[list[PartResult | None]] = shards.map("found")
                 break
             except ShardLost as lost:
                 if self.settings.is_over:  # Ctrl-C may have ended the workers too
@@ -151,11 +150,11 @@ class Division:
         return found
 
     def solve(
-        self, parts: Parts, starts: Sequence[Floats] | None, effort: Effort
+        self, parts: Parts, starts: Sequence[Floats] | None, options: PartOptions
     ) -> list[Solution] | None:
         """Solve all problems on every part alone.
 
-        None if the time was over before every start was looked at: then the starts are better.
+        None if the time was over before every start was evaluated: then the starts are better.
         """
         begins: list[Floats | None] = list(starts) if starts else [None] * len(self.problems)
         tasks: list[Tasks] = []
@@ -165,14 +164,14 @@ class Division:
             for problem, begin in zip(self.problems, begins, strict=True):
                 members = problem.members(rows)
                 if len(members):
-                    tasks[-1].append(effort.task(problem, data, members, begin))
-        return self.collect(parts, self.run(tasks, effort), effort)
+                    tasks[-1].append(options.task(problem, data, members, begin))
+        return self.collect(parts, self.run(tasks, options), options)
 
     def collect(
-        self, parts: Parts, found: Sequence[Sequence[Local | None]], effort: Effort
+        self, parts: Parts, found: Sequence[Sequence[PartResult | None]], options: PartOptions
     ) -> list[Solution] | None:
-        """Put together what the problems have come to on every part; None if one has not begun."""
-        gathered = [_Gathered(problem, len(parts), effort) for problem in self.problems]
+        """Combine the results of the parts; None if one of them has not begun."""
+        gathered = [_Gathered(problem, len(parts), options) for problem in self.problems]
         for c, (rows, locals_) in enumerate(zip(parts.rows, found, strict=True)):
             present = [(one, one.problem.members(rows)) for one in gathered]
             taking = [(one, members) for one, members in present if len(members)]
@@ -215,7 +214,7 @@ class Division:
         return int(np.count_nonzero(np.bincount(pairs // len(classes)) == 1))
 
     def support(self, betas: Sequence[Floats]) -> Rows:
-        """Rows of the data that have a dual variable in any of the problems."""
+        """Rows of the data with a nonzero dual variable in any of the problems."""
         used = np.zeros(self.data.n_rows, dtype=bool)
         for problem, beta in zip(self.problems, betas, strict=True):
             used[problem.data_rows] |= beta.reshape(len(beta), -1).any(axis=1)
@@ -225,25 +224,25 @@ class Division:
 class _Gathered:
     """One problem, and its solutions on all parts."""
 
-    def __init__(self, problem: Any, n_parts: int, effort: Effort) -> None:
-        self.problem, self.effort = problem, effort
+    def __init__(self, problem: Any, n_parts: int, options: PartOptions) -> None:
+        self.problem, self.options = problem, options
         self.beta, self.scores = np.zeros(problem.shape), np.zeros(problem.shape)
         self.intercept = np.zeros((n_parts, *problem.shape[1:]))
         self.objective = self.dual = 0.0
         self.definite = True
 
-    def add(self, number: int, rows: Rows, local: Local) -> None:
-        """Take over what a part has come to."""
-        weight = _share(self.problem, rows) if self.effort.own_prices else 1.0
+    def add(self, number: int, rows: Rows, local: PartResult) -> None:
+        """Add the result of a part."""
+        weight = _share(self.problem, rows) if self.options.own_weights else 1.0
         self.objective += weight * local.objective
         self.dual += weight * local.dual
         self.scores[rows] = local.scores
-        self.beta[rows] = local.beta * (1.0 if self.effort.as_published else weight)
+        self.beta[rows] = local.beta * (1.0 if self.options.as_published else weight)
         self.intercept[number] = weight * local.intercept
         self.definite = self.definite and local.definite
 
     def solution(self, parts: Parts, shift: float, solver: str) -> Solution:
-        """All of them as one."""
+        """The results of all parts as one solution."""
         scale = max(abs(self.objective), abs(self.dual), float(np.finfo(np.float64).tiny))
         return Solution(
             beta=self.beta,
@@ -254,23 +253,23 @@ class _Gathered:
             gap=(self.objective + self.dual) / scale if self.definite else np.inf,
             converged=False,
             n_iter=0,
-            precision=precision_for(self.effort.tol, self.problem.data),
+            precision=precision_for(self.options.tol, self.problem.data),
             solver=solver,
             definite=self.definite,
             certificate="blocks",
             parts=parts,
             level=shift,
-            goal=self.effort.tol,
+            goal=self.options.tol,
         )
 
 
 def _share(problem: Any, rows: Rows) -> float:
-    """A part's share of the sum of all prices."""
+    """A part's share of the sum of all weights C_i."""
     return float(problem.C[rows].sum() / problem.C.sum())
 
 
 def classes_of(problems: Sequence[Any]) -> Any:
-    """Class of each row of the data, as the problems tell them apart; None if there are none."""
+    """Class of each row of the data, from the problems; None if there are no classes."""
     first = problems[0]
     if isinstance(first, JointProblem):
         return first.y
@@ -284,7 +283,7 @@ def classes_of(problems: Sequence[Any]) -> Any:
 
 
 def _level(problem: Problem | JointProblem) -> float:
-    """What a free intercept is left to begin with: parts would have to build it of rows."""
+    """Median of the targets in place of a free intercept, which parts do not have."""
     if isinstance(problem, JointProblem) or problem.loss.core().labels:
         return 0.0
     is_free = problem.intercept == "free" and problem.total == 0.0

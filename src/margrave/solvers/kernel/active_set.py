@@ -28,16 +28,16 @@ from margrave.solvers.base import CHEAP
 
 Record = dict[str, Any]
 
-_ROUGH_GAP = 0.1  # at which rows are told active from content
+_ROUGH_GAP = 0.1  # of the whole problem, at which the active set is chosen
 _ROUGH_ROUNDS = 30
 _LAST_ROUNDS = 10
-_MARGIN = 1.15  # active rows per row that is not content
+_MARGIN = 1.15  # active rows per row with a KKT violation
 _SPARE_ROWS = 1000
-_NEARLY_ALL = 0.8  # share of rows from which on leaving out the rest does not pay
+_NEARLY_ALL = 0.8  # fraction of rows above which shrinking is not worthwhile
 
 
 class ActiveSet:
-    """Advance, certify and show one problem, as the compiled WorkingSet does."""
+    """A `Core` with shrinking; it has the interface of the compiled WorkingSet."""
 
     def __init__(
         self, problem: Problem, kernels: Any, precision: str, start: Floats | None, floor: float
@@ -48,7 +48,7 @@ class ActiveSet:
         self.whole = problem.core(rows, start, kernels.size, floor)
         self.part: _core.WorkingSet | None = None
         self.active: NDArray[np.int64] = np.empty(0, dtype=np.int64)
-        self.adopted = time.perf_counter()  # when the whole last took over the part's values
+        self.adopted = time.perf_counter()  # when the part's values were last copied to the whole
         self.adopting = 0.0  # seconds that it took
         # of the whole problem, before rows are chosen
         self.goal, self.last_round = _ROUGH_GAP, _ROUGH_ROUNDS
@@ -79,14 +79,14 @@ class ActiveSet:
     ) -> tuple[str, list[Record]]:
         whole, part = self.whole, self.part
         assert part is not None
-        # rows outside, and rounding, add to the gap; a certificate that fails is dear
+        # rows outside, and rounding, add to the gap; a failed certificate is expensive
         status, records = part.advance(0.6 * target, max_rounds, seconds, time_left)
         records = [self._told(record) for record in records]
         if status == "stopped":
             return status, records
         if status == "running":
             if time.perf_counter() - self.adopted > max(5.0, 20 * self.adopting):
-                self._adopt(time_left)  # so that a stop loses little
+                self._adopt(time_left)  # so that little is lost on a stop
             return status, records
         if not self._adopt(time_left):
             return "stopped", records
@@ -94,7 +94,7 @@ class ActiveSet:
         gap = whole.figures()["gap"]
         if gap <= target:
             return "converged", records
-        # a little is left: the whole settles it faster than a new choice of rows
+        # near the target: rounds on all rows are faster than another active set
         self.goal = target
         self.last_round = whole.work[0] + (_LAST_ROUNDS if gap < 3 * target else 0)
         return ("running" if status == "converged" else status), records
@@ -103,13 +103,13 @@ class ActiveSet:
         """Certificate of the whole problem in double precision; None if it was stopped."""
         if self.part is not None and not self._adopt(time_left):
             return None
-        self._close_part()  # the certificate changes the scores; active rows are chosen anew
+        self._close_part()  # the certificate changes the scores: choose a new active set
         figures = self.whole.certify(time_left)
         return None if figures is None else self._told(figures)
 
     def figures(self) -> Record:
-        """Figures of the whole problem at the last point that it took over."""
-        if self.part is not None and self._price() < CHEAP:
+        """Figures of the whole problem at the last point copied from the part."""
+        if self.part is not None and self._cost() < CHEAP:
             self._adopt(1e18)
         self._close_part()
         return self._told(self.whole.figures())
@@ -166,7 +166,7 @@ class ActiveSet:
         return True
 
     def _adopt(self, time_left: float) -> bool:
-        """Give the part's values to the whole."""
+        """Copy the part's values to the whole and update its scores; False if stopped."""
         assert self.part is not None
         begin = time.perf_counter()
         whole = self.whole
@@ -175,14 +175,14 @@ class ActiveSet:
         self.adopting = self.adopted - begin
         return done
 
-    def _price(self) -> float:
-        """Kernel values that adopting the part's values would take."""
+    def _cost(self) -> float:
+        """Kernel values needed to copy the part's values to the whole."""
         assert self.part is not None
         changed = np.count_nonzero(self.whole.beta[self.active] != self.part.beta)
         others = self.problem.n_rows - len(self.active)
         return float(changed + others if self.problem.data.is_linear else changed * others)
 
-    # --- work over all that was set up -------------------------------------------------------
+    # --- work of the whole and of all parts --------------------------------------------------
 
     @property
     def work(self) -> tuple[int, int, int]:
@@ -198,7 +198,7 @@ class ActiveSet:
             self.part = None  # frees its cache before the next one grows
 
     def _told(self, record: Record) -> Record:
-        """A record in terms of the whole problem and all the work done."""
+        """Convert a record to the whole problem and to the work of all parts."""
         rounds, steps, values = self.work
         own = (self.part or self.whole).work
         record["round"] += rounds - own[0]

@@ -1,4 +1,4 @@
-"""From problems to certified solutions, whatever makes the steps.
+"""From problems to certified solutions, by any iterative solver.
 
 A strategy supplies a core for each problem (`margrave.rounds.Core`), and `run_rounds` runs it until
 its gap is certified. This module adds precision, budgets, progress and the order of several
@@ -19,9 +19,9 @@ from margrave.problem import Data, Floats, Solution
 from margrave.rounds import Core, Record, Watch, floor_for, precision_for, run_rounds, set_size
 from margrave.solvers.base import Settings, check_start, side_by_side, zero_solution
 
-_SLICE = 0.1  # seconds in the core between two looks at progress
+_SLICE = 0.1  # seconds in the core between two progress reports
 _NO_LIMIT = 1 << 60
-_PER_ROW = 256  # bytes of vectors: the point, its solution, and what certifies or mends it
+_PER_ROW = 256  # bytes of vectors: the point, its solution, and work space of certificates
 _LARGEST_SET, _SMALLEST_SET = 2048, 512
 
 # (problem, kernels, precision, start, floor) -> core
@@ -38,10 +38,10 @@ def descend(
     linear: bool = False,
     where: str = "",
 ) -> list[Solution]:
-    """Solve the problems, side by side where that pays, else one after the other.
+    """Solve the problems, in parallel where that is faster, else one after the other.
 
     A `linear` core has no kernel values, works in double precision on one thread, and needs little
-    memory. A problem that is one of several elsewhere says `where`.
+    memory. `where` describes the place in the strategy, for progress reports.
     """
     for problem, start in zip(problems, starts or [], strict=bool(starts)):
         check_start(problem, start)
@@ -57,8 +57,8 @@ def descend(
             settings.progress.report(objective=0.0, dual=0.0, gap=0.0, support=0, where=place)
             return trivial
         start = None if starts is None else starts[number]
-        way = _Descent(problems[number], settings, worker.kernels, place, linear)
-        return way.run(make_core, start, solver)
+        descent = _Descent(problems[number], settings, worker.kernels, place, linear)
+        return descent.run(make_core, start, solver)
 
     return side_by_side(run, range(len(problems)), workers, settings.progress)
 
@@ -92,7 +92,7 @@ class Kernels:
 
     @cached_property
     def share(self) -> int:
-        """Bytes for this worker; linear machines never ask."""
+        """Bytes for this worker; linear cores never need it."""
         return self.settings.memory // self.workers
 
     @property
@@ -102,7 +102,7 @@ class Kernels:
 
     @property
     def buffer(self) -> int:
-        """Bytes for kernel rows on their way."""
+        """Bytes for kernel rows that are being computed."""
         return min(32 << 20, self.share // 8)
 
     @property
@@ -130,7 +130,7 @@ class Kernels:
 
 
 class _Descent:
-    """The way of one problem from its start to a certified solution."""
+    """Solves one problem: precision, budgets and reports around `run_rounds`."""
 
     def __init__(
         self,
@@ -164,18 +164,18 @@ class _Descent:
                 over, figures, self.certified = True, self.core.figures(), False
             if over:
                 break
-            # where rounding has led single precision uphill, zero is the better start
+            # where rounding errors have increased the dual, zero is the better start
             start = self.core.beta if self.problem.is_better_start(figures["dual"]) else None
         return self._solution(precision, converged, figures, solver)
 
     def _descend(self, precision: str, warm: bool) -> tuple[bool, bool, Record]:
         """Rounds until certified: (is it over, has it converged, the last figures).
 
-        Not over means that this precision can do no more.
+        Not over means that this precision is exhausted.
         """
         tol = self.settings.tol
-        # Single precision flatters its running figures a little. Who asks for many digits wants
-        # them in the scores too, whose error is of the order of the square root of the gap.
+        # Running figures in single precision are slightly too optimistic. With a small tol the
+        # scores should be accurate too; their error is of the order of the root of the gap.
         digits = 1e-8 if self.problem.is_smooth else 0.1
         target = tol * (0.9 if precision == "float32" else digits if tol < 1e-6 else 1.0)
         before = self.n_iter
@@ -215,13 +215,13 @@ class _Descent:
         stop = False
         for record in records:
             record["round"] += rounds_before
-            stop = self._tell(record, certified=False) or stop
+            stop = self._record(record, certified=False) or stop
         return stop or (0 <= self.progress.max_iter <= self.n_iter)
 
     def _report_one(self, figures: Record, certified: bool) -> None:
-        self._tell({**figures, "round": self.n_iter}, certified)
+        self._record({**figures, "round": self.n_iter}, certified)
 
-    def _tell(self, record: dict[str, Any], certified: bool) -> bool:
+    def _record(self, record: dict[str, Any], certified: bool) -> bool:
         return self.progress.report(**record, where=self.where, certified=certified)
 
     def _solution(self, precision: str, converged: bool, figures: Record, solver: str) -> Solution:

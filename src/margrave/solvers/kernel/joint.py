@@ -1,12 +1,12 @@
 """Several classes in one problem, with intercepts that are free.
 
-The compiled solver (``cpp/joint.hpp``) handles given intercepts b. Free ones ask for
-sum_i beta_ic = 0 in every class, which the method of multipliers reaches:
+The compiled solver (``cpp/joint.hpp``) handles fixed intercepts b. Free ones require
+sum_i beta_ic = 0 in every class, which is reached by the method of multipliers:
 
     beta = argmin of the problem with the kernel K + rho and the intercepts b;    b += rho sum beta
 
-Before a certificate the little that is left of the sums is taken out of the rows where it changes
-least.
+Before a certificate the small remainders of the sums are removed, in the rows where this changes
+the objective least.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from margrave.problem import Floats, JointProblem
 from margrave.rounds import Core, Record
 from margrave.solvers.kernel.descent import Kernels
 
-_RHO = 0.5  # times the mean of the kernel's diagonal: larger ones make the rounds crawl
+_RHO = 0.5  # times the mean of the kernel's diagonal: larger ones slow down the rounds
 _REACH = 10.0
 _MOST_UPDATES = 200
 
@@ -39,7 +39,7 @@ class _FreeIntercepts:
         self, problem: JointProblem, kernels: Kernels, precision: str, start: Floats | None
     ) -> None:
         self.problem = problem
-        # with little weight on the rows the sums are small, and intercepts of size one far away
+        # with small weights C the sums are small, and steps to intercepts of size one must be long
         self.rho = max(_RHO * problem.data.mean_diagonal(), _REACH / float(problem.C.sum()))
         self.rows = kernels.rows(precision, self.rho, cache=False)
         self.core = problem.core(self.rows, start, kernels.size, 0.0)

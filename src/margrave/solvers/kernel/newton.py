@@ -7,7 +7,7 @@ A with c > 0 it asks for
 
     (K_AA + 1/c) beta_A = f_A - g_A / c - K_AN beta_N,      and beta_N = -g_N elsewhere;
 
-then a line search along the way there, exact because P is convex along it. Conjugate gradients need
+then an exact line search towards it, along which P is convex. Conjugate gradients need
 products with K_AA only, whose rows go to all cores at once, and a pivoted Cholesky factor L of the
 kernel, K ~ LL', preconditions them.
 """
@@ -40,7 +40,7 @@ _HALVINGS = 60
 class Newton(BaseEstimator):  # type: ignore[misc]
     """Newton-CG for smooth losses, with a regularised intercept or none.
 
-    With the linear kernel, every loss and intercept (`linear_newton.py`).
+    With the linear kernel, every loss and intercept (`linear/newton.py`).
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ class _NewtonPoint:
     # --- one step ------------------------------------------------------------------------------
 
     def _step(self, gap: float) -> bool:
-        """Go to the minimum along Newton's direction; False if there is nothing to gain."""
+        """Go to the minimum along Newton's direction; False if no progress is possible."""
         y, C, f = self.problem.y, self.problem.C, self.scores
         g, c = self.loss.slope(y, C, f), self.loss.second_derivative(y, C, f)
         active = np.flatnonzero(c > 1e-9 * c.max())
@@ -254,7 +254,7 @@ class _NewtonPoint:
         return lambda r: c * r - weighted @ linalg.cho_solve(inner, weighted.T @ r)
 
     def _pivoted_cholesky(self) -> Floats:
-        """Columns of a partial Cholesky factor, each at the row that is explained worst so far."""
+        """Columns of a partial Cholesky factor, each at the row with the largest residual."""
         n = self.problem.n_rows
         everything = np.arange(n)
         left = self.rows.diagonal(self.data_rows)

@@ -1,12 +1,12 @@
 """A start from a sample, where clusters cannot give one.
 
-    solve the problem on some rows, each counted as often as it stands for others
+    solve the problem on a sample, with weights C scaled up to those of all rows
     score all rows with that model;   beta = what is optimal for these scores
 
 For smooth losses, nearly all of whose variables stay inside their bounds, that is
-beta_i = -loss_i'(f_i). For one-class machines it is beta_i = C_i for the lowest rows, up to the
-sum: at the optimum the rows outside are at their bound and nearly all others at zero. Hulls have
-that on either side; where the bounds leave room for it the sample's own point is better.
+beta_i = -loss_i'(f_i). For one-class problems it is beta_i = C_i for the lowest rows, up to the
+sum: at the optimum the rows outside are at their bound and nearly all others at zero. Hulls do
+the same for each class, unless the sample's own point is feasible, which is then better.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ROUNDS = 100
 
 
 def has_sample_start(problem: Problem, kernels: Kernels) -> bool:
-    """Whether a sample is worth its time."""
+    """Whether a start from a sample is faster than none."""
     fits = problem.total > 0.0 or problem.loss.is_dense
     return fits and problem.n_rows >= 2 * _SMALLEST_SAMPLE and problem.data.is_native
 
@@ -76,12 +76,14 @@ def sample_start(problem: Problem, kernels: Kernels, precision: str, floor: floa
         order = np.flatnonzero(side)
         order = order[np.argsort((problem.y * f)[order], kind="stable")]
         filled = np.minimum(np.cumsum(problem.C[order]), problem.total)
-        found[order] = np.diff(filled, prepend=0.0)  # the lowest in full, the last of them in part
+        found[order] = np.diff(
+            filled, prepend=0.0
+        )  # the lowest at their bound, the last one partly
     return problem.y * found
 
 
 def _sample(sides: list[NDArray[np.bool_]], rng: np.random.Generator) -> NDArray[np.int64]:
-    """Some rows at random; of a side that has few all of them."""
+    """Random rows of each class; all rows of a small class."""
     n = len(sides[0])
     size = min(max(n // _SHARE, _SMALLEST_SAMPLE), _LARGEST_SAMPLE)
     chosen = []

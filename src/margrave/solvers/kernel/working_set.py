@@ -1,11 +1,11 @@
 """The exact solver: working sets on cached kernel rows.
 
     min over beta   1/2 beta'K beta + sum_i h_i(beta_i),    lo_i <= beta_i <= hi_i
-                    and sum_i beta_i kept if the intercept is free
+                    and sum_i beta_i fixed if the intercept is free
 
 Each round solves a few thousand variables at once on their own kernel block and keeps half of them
 for the next round (``cpp/working_set.hpp``; for several classes in one problem ``cpp/joint.hpp``).
-With many rows the rounds look at the active ones only (`active_set.py`).
+With many rows there is shrinking (`active_set.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from margrave.solvers.kernel.descent import Kernels, descend
 from margrave.solvers.kernel.joint import joint_core
 from margrave.solvers.kernel.sample_start import has_sample_start, sample_start
 
-_MANY_ROWS = 40_000  # from here on most of the work is saved by looking at active rows only
+_MANY_ROWS = 40_000  # rows from which on shrinking saves most of the work
 
 
 class WorkingSet(BaseEstimator):  # type: ignore[misc]
@@ -107,7 +107,7 @@ def core_of(
     start: Floats | None,
     floor: float,
 ) -> Core:
-    """Make what solves one problem in rounds."""
+    """Make the core that solves one problem."""
     if isinstance(problem, JointProblem):
         return joint_core(problem, kernels, precision, start)
     if start is None and has_sample_start(problem, kernels):

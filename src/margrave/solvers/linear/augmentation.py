@@ -137,7 +137,7 @@ class Weights(_Iterated):
         if self.free:
             self.z = np.append(v[:-1], self._best_intercept(v))
         calls = [(self.z, part, self._left()) for part in parts]
-        paid, conjugate, support = np.sum(self.shards.each("judge", calls), axis=0)
+        paid, conjugate, support = np.sum(self.shards.each("evaluate", calls), axis=0)
         norm = 0.5 * float(self.z @ (self.penalty * self.z))
         return Figures(norm + paid, norm + conjugate, int(support), 0.0)
 

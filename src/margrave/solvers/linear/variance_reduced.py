@@ -294,7 +294,7 @@ class _Run:
     def _is_good_start(self, whole: Shards) -> bool:
         """Whether z = X'beta is good enough together with the beta that it is made from."""
         z = whole.reduce("start", self._seconds_left())
-        figures, gap = whole.reduce("judge", z, self._seconds_left())
+        figures, gap = whole.reduce("evaluate", z, self._seconds_left())
         self.passes += 2.0
         norm = 0.5 * float(z @ z)
         primal, dual = norm + float(figures[0]), norm + float(figures[1])

@@ -23,7 +23,7 @@ from sklearn.base import BaseEstimator
 from margrave.partitions import check_count, deal
 from margrave.problem import Floats, Problem, Solution
 from margrave.solvers.base import Settings, check_integer, refuse_unless
-from margrave.solvers.divide.parts import Division, Effort, Rows
+from margrave.solvers.divide.parts import Division, PartOptions, Rows
 from margrave.solvers.whole import finish, judge
 
 _LEAF_ROWS = 5000  # about
@@ -131,7 +131,7 @@ class _Tree:
                 for rows, share, start in zip(nodes, shares, starts, strict=True)
             ]
             # a top that is better than asked for needs no further pass for the sake of rounding
-            found = self.division.run(tasks, Effort(0.5 * tol, thorough=last or not rough))
+            found = self.division.run(tasks, PartOptions(0.5 * tol, thorough=last or not rough))
             locals_ = [local for (local,) in found if local is not None]
             complete = len(locals_) == len(found)
             if complete:

@@ -21,7 +21,7 @@ from sklearn.base import BaseEstimator
 from margrave.partitions import DistributionPreserving as Dealt
 from margrave.problem import Floats, Solution
 from margrave.solvers.base import Settings, check_integer, refuse_unless
-from margrave.solvers.divide.parts import Division, Effort
+from margrave.solvers.divide.parts import Division, PartOptions
 from margrave.solvers.kernel.working_set import solve_rows
 from margrave.solvers.whole import finish, judge
 
@@ -78,8 +78,8 @@ class DistributionPreserving(BaseEstimator):  # type: ignore[misc]
         if parts is None:  # no time
             return finish(problems, settings, None, "dip", 0)
         averaged = all(problem.loss.is_averaged for problem in problems)
-        effort = Effort(max(_LOCAL_TOL, settings.tol), own_prices=averaged)
-        found = division.solve(parts, None, effort)
+        options = PartOptions(max(_LOCAL_TOL, settings.tol), own_weights=averaged)
+        found = division.solve(parts, None, options)
         assert found is not None  # a cold start needs no time
         solutions = [replace(one, combine="sum", n_iter=1) for one in found]
         if division.keep(solutions, 1, "parts"):
