@@ -553,6 +553,21 @@ void bind_problems(nb::module_& m) {
 }
 
 void bind_descents(nb::module_& m) {
+    nb::class_<StallRule>(m, "StallRule", "When a descent has done what it can.")
+        .def(nb::init<std::int64_t, bool, bool>(), nb::arg("window"), nb::arg("is_single"),
+             nb::arg("is_hull"))
+        .def(
+            "check",
+            [](StallRule& rule, std::int64_t rounds, double primal, double dual, double gap) {
+                Round last;
+                last.primal = primal;
+                last.dual = dual;
+                last.gap = gap;
+                return rule.check(rounds, last, std::fabs(dual));
+            },
+            nb::arg("rounds"), nb::arg("primal"), nb::arg("dual"), nb::arg("gap"),
+            "Whether these figures, those of the last round, are no better than earlier ones.")
+        .def_prop_rw("state", &StallRule::state, &StallRule::restore);
     descent_class<PyWorkingSet>(m, "WorkingSet", "The working-set solver for one problem.")
         .def(nb::init<PyKernelRows&, const DualProblem&, int>(), nb::arg("kernel_rows"),
              nb::arg("problem"), nb::arg("size"), nb::keep_alive<1, 2>())

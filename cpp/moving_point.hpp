@@ -4,33 +4,11 @@
 #include <utility>
 
 #include "dual_point.hpp"
+#include "stall.hpp"
 
 namespace margrave {
 
 enum class Status { running, converged, stalled, stopped };
-
-// Rows that are almost linearly dependent make steps tiny, and a solve would take for ever. Looks
-// every `window` rounds whether the dual value or the gap has improved.
-class Creeping {
-  public:
-    explicit Creeping(std::int64_t window) : window_(window) {}
-
-    bool check(std::int64_t rounds, const Round& last, double best_dual, double best_gap) {
-        if (rounds < round_ + window_) return false;
-        const bool slow =
-            dual_ - best_dual <= 1e-9 * (last.primal + last.dual) && best_gap > 0.99 * gap_;
-        round_ = rounds;
-        dual_ = best_dual;
-        gap_ = best_gap;
-        return slow;
-    }
-
-  private:
-    std::int64_t window_;
-    std::int64_t round_ = 0;
-    double dual_ = kInfinity;
-    double gap_ = kInfinity;
-};
 
 template <class T>
 class MovingPoint : public DualPoint<T> {

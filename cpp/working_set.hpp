@@ -40,6 +40,9 @@ class WorkingSet : public MovingPoint<T> {
         block_.resize(std::size_t(capacity_) * leading_);
         scratch_.resize(7 * leading_);
         inside_.assign(n, 0);
+        Losses::visit(loss_, [&](const auto& loss) {
+            stall_ = StallRule(10 + 8 * n / capacity_, sizeof(T) == 4, loss.sides);
+        });
     }
 
     // Runs rounds until the gap is reached, nothing moves, the watch stops it, or `max_rounds` or
@@ -67,7 +70,7 @@ class WorkingSet : public MovingPoint<T> {
             records.push_back(last_);
             return own_gap_ <= target ? Status::converged : Status::stalled;
         }
-        if (has_stalled(loss) || this->is_indefinite()) {
+        if (stall_.check(rounds_, last_, dual_size()) || this->is_indefinite()) {
             records.push_back(last_);
             return Status::stalled;
         }
@@ -79,50 +82,12 @@ class WorkingSet : public MovingPoint<T> {
         return status;
     }
 
-    // A precision has done what it can when a sweep's worth of rounds brings next to nothing. In
-    // single precision, which double can follow: a dual gain below a hundredth of the gap, and a
-    // gap that is hardly smaller. In double: no gain beyond rounding, and no smaller gap (near the
-    // optimum the gap falls like the square root of the dual's error).
-    template <class L>
-    bool has_stalled(const L& loss) {
-        best_gap_ = std::min(best_gap_, last_.gap);
-        best_dual_ = std::min(best_dual_, last_.dual);
-        const double size = dual_size();
-        if (hulls_overlap(loss, size)) return true;
-        if (creeping_.check(rounds_, last_, best_dual_, best_gap_)) return true;
-        const std::int64_t window = 10 + 8 * std::int64_t(y.size()) / capacity_;
-        if (rounds_ < marked_round_ + window) return false;
-        const double gain =
-            marked_dual_ - best_dual_;  // rounding lets the dual rise and fall again
-        const bool still = sizeof(T) == 4 ? gain <= 0.01 * (last_.primal + last_.dual) &&
-                                                best_gap_ > 0.9 * marked_gap_
-                                          : gain <= 2e-16 * size && best_gap_ > 0.99 * marked_gap_;
-        const bool first = marked_round_ == 0;
-        marked_round_ = rounds_;
-        marked_dual_ = best_dual_;
-        marked_gap_ = best_gap_;
-        return still && !first;
-    }
-
     // The size of the terms behind the dual value, on which its rounding depends: variables whose
     // sum is not zero may cancel each other.
     double dual_size() {
         double largest = 0;
         for (std::int64_t i : members_) largest = std::max(largest, std::fabs(this->diagonal(i)));
         return std::max(std::fabs(last_.dual), sums_[0] * sums_[0] * largest);
-    }
-
-    // Hulls that overlap have the distance zero, which takes long to reach. No direction separates
-    // them so far, and the distance is zero but for rounding, or small and no longer falling.
-    template <class L>
-    bool hulls_overlap(const L&, double size) {
-        if (!(L::sides && last_.dual > 0 && last_.primal >= last_.dual)) return false;
-        if (last_.dual <= (sizeof(T) == 4 ? 1e-6 : 1e-12) * size) return true;
-        if (rounds_ < fallen_round_ + 30) return false;
-        const bool slow = last_.dual > 0.9 * fallen_dual_;
-        fallen_round_ = rounds_;
-        fallen_dual_ = last_.dual;
-        return slow && last_.dual <= 1e-6 * size;
     }
 
     // Steps 2 to 6 of a round.
@@ -361,15 +326,7 @@ class WorkingSet : public MovingPoint<T> {
     }
 
     double inner_share_ = 0.1;  // of the violation: the tolerance on W
-    double best_gap_ = kInfinity;
-    double best_dual_ = kInfinity;
-    Creeping creeping_{1000};
-    // The state when progress was last checked: of this precision, and of hulls.
-    std::int64_t marked_round_ = 0;
-    double marked_dual_ = 0;
-    double marked_gap_ = kInfinity;
-    std::int64_t fallen_round_ = 0;
-    double fallen_dual_ = kInfinity;
+    StallRule stall_{0, false, false};
     int capacity_;
     std::int64_t leading_;
     std::vector<std::int64_t> members_;  // of W, by place

@@ -60,8 +60,7 @@ class DistributedSet:
         self.rounds = self.steps = self.kernel_values = 0
         self.last: Record = {}
         self.told: tuple[Any, ...] | None = None  # what the parts said after the last step
-        self.marked = (0, np.inf, np.inf)  # round, dual and gap of the last look at progress
-        self.best_gap = self.best_dual = np.inf
+        self.stall = self._new_stall_rule()
         self.inner_share = _INNER_SHARE
         self.is_narrow, self.narrow_round, self.dual, self.outside = False, -1, 0.0, 0.0
         self.goal, self.last_whole = _ROUGH_GAP, _ROUGH_ROUNDS  # before rows are left out
@@ -193,7 +192,7 @@ class DistributedSet:
         near = target < self.last["own_gap"] < 3.0 * target
         if self.pairs and self.last["gap"] > target and self.rounds % (2 if near else 8) == 0:
             self._certain()
-        stalls = self._is_exhausted() or self._is_indefinite()
+        stalls = self._has_stalled() or self._is_indefinite()
         solved = not self.violation > 0.0
         if self.is_narrow:
             # rows that are left out, and rounding, add to the gap
@@ -262,7 +261,7 @@ class DistributedSet:
     def _widen(self, target: float, stalls: bool) -> str:
         """Look at all rows again, and see how good the point is for them."""
         self._look_at_all()
-        self.marked, self.best_gap, self.best_dual = (0, np.inf, np.inf), np.inf, np.inf
+        self.stall = self._new_stall_rule()
         self.told = self._step(0, None, None)
         gap, dual, support, offers = self.told
         self._measure(offers)
@@ -406,22 +405,14 @@ class DistributedSet:
         found: Floats = self.cluster.reduce("slopes", self.p, biases)
         return found + self.problem.total * np.array([1.0, -1.0])[: len(self.bias)]
 
-    def _is_exhausted(self) -> bool:
-        """Whether this precision has done what it can: see cpp/working_set.hpp."""
-        self.best_gap = min(self.best_gap, self.last["own_gap"])
-        self.best_dual = min(self.best_dual, self.last["dual"])
-        when, dual, gap = self.marked
+    def _has_stalled(self) -> bool:
+        """Whether this precision has done what it can, by the rule of the compiled solver."""
+        primal = self.last["objective"] - self.outside
+        return self.stall.check(self.rounds, primal, self.last["dual"], self.last["own_gap"])
+
+    def _new_stall_rule(self) -> _core.StallRule:
         window = 10 + 8 * self.problem.n_rows // self.capacity
-        if self.rounds < when + window:
-            return False
-        gain = dual - self.best_dual
-        absolute = self.last["objective"] + self.last["dual"] - self.outside
-        if self.precision == "float32":
-            still = gain <= 0.01 * absolute and self.best_gap > 0.9 * gap
-        else:
-            still = gain <= 2e-16 * abs(self.last["dual"]) and self.best_gap > 0.99 * gap
-        first, self.marked = when == 0, (self.rounds, self.best_dual, self.best_gap)
-        return still and not first
+        return _core.StallRule(window, self.precision == "float32", self.problem.is_hull)
 
     def _is_indefinite(self) -> bool:
         """Whether weak duality is broken: the kernel is not positive semidefinite."""
@@ -448,9 +439,6 @@ class DistributedSet:
             "rounds",
             "steps",
             "kernel_values",
-            "marked",
-            "best_gap",
-            "best_dual",
         ),
         *("inner_share", "precision", "last", "is_narrow", "dual", "goal", "last_whole", "active"),
         *("narrow_round", "outside"),
@@ -474,6 +462,7 @@ class DistributedSet:
 
     def _save(self) -> None:
         own = {name: getattr(self, name) for name in self._KEPT}
+        own["stall"] = np.array(self.stall.state)
         members = {"owner": self.members.owner, "place": self.members.place}
         self.cluster.save(phase="set", p=self.p, **own, **members)
         self.saved_round = self.rounds
@@ -485,7 +474,9 @@ class DistributedSet:
             return
         for name in self._KEPT:
             setattr(self, name, kept[name])
-        self.marked, self.bias = tuple(kept["marked"]), np.asarray(kept["bias"])
+        self.bias = np.asarray(kept["bias"])
+        self.stall = self._new_stall_rule()
+        self.stall.state = np.asarray(kept["stall"]).tolist()
         self.has_begun = True
         self.members, self.told, self.saved_round = Members(), None, self.rounds
         self.cluster.map("disband")
