@@ -172,18 +172,14 @@ def test_slope_and_second_derivative(case):
     step = 1e-6 * (1 + np.abs(f))
     ahead, behind = core.slope(y, C, f + step), core.slope(y, C, f - step)
     if not core.smooth:
-        assert np.all(core.second_derivative(y, C, f) == 0)
+        assert np.all(second(y, C, f) == 0)
         assert jump(core, y[:20], C[:20]) >= 0.9
         return
-    near = core.second_derivative(y, C, f - step) == core.second_derivative(
-        y, C, f + step
-    )  # no kink in between
+    near = second(y, C, f - step) == second(y, C, f + step)  # no kink in between
     near |= case[0] == "logistic"
     assert near.mean() > 0.9
     rate = (ahead - behind) / (2 * step)
-    np.testing.assert_allclose(
-        core.second_derivative(y, C, f)[near], rate[near], rtol=1e-5, atol=1e-6 * C.max()
-    )
+    np.testing.assert_allclose(second(y, C, f)[near], rate[near], rtol=1e-5, atol=1e-6 * C.max())
 
 
 def jump(core, y, C):
