@@ -231,9 +231,9 @@ void bind_conjugate(LossClass& c) {
             loss.map([](const auto& l, double y, double C) { return l.hi(y, C); }, y, C));
     };
     c.def("conjugate", each_row(conjugate), y, C, beta);
-    c.def("right", each_row(right), y, C, beta,
+    c.def("right_derivative", each_row(right), y, C, beta,
           "Derivative of the conjugate from the right; infinite at the upper bound.");
-    c.def("left", each_row(left), y, C, beta,
+    c.def("left_derivative", each_row(left), y, C, beta,
           "Derivative of the conjugate from the left; infinite at the lower bound.");
     c.def("box", box, y, C, "Bounds on beta.");
 }

@@ -123,9 +123,9 @@ class Kernel:
         """Product and relative error of every row's values, and the square roots of k(x, x).
 
         The error of k(x, z) in double precision is at most product(x) product(z) + (relative(x) +
-        relative(z)) |k(x, z)|, in units of rounding times a factor for the number of features.
+        relative(z)) abs(k(x, z)), in units of rounding times a factor for the number of features.
         Values that come from elsewhere are taken as they are: then the product is their size, by
-        |k(x, z)|^2 <= k(x, x) k(z, z).
+        k(x, z)^2 <= k(x, x) k(z, z).
         """
         n = X.shape[0]
         if self.is_precomputed or self.is_callable:
