@@ -1,4 +1,4 @@
-"""What predicts: models that hold no more than they need."""
+"""Models for prediction, which hold only what they need."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from margrave.rows import RowBlocks
 
 Floats = NDArray[np.float64]
 
-_LEAST_PRIOR = 1e-12  # k(x, x) of a row, in those of others: a row of zeros knows nothing
+_LEAST_PRIOR = 1e-12  # smallest k(x, x), relative to other rows: it is zero for a row of zeros
 _SMALL_WORK = 1 << 20  # multiplications below which a second thread costs more than it brings
 
 
@@ -144,7 +144,7 @@ class Landmarks:
 
 @dataclass(frozen=True)
 class Posterior:
-    """What is known of weights: their mean and covariance, and draws where they were kept.
+    """A distribution of weights: mean and covariance, and draws if they were kept.
 
     Parameters
     ----------
@@ -182,15 +182,15 @@ def _squares(features: Any, products: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class LocalModels:
-    """One model per part of the rows: the part that a row belongs to decides which one speaks.
+    """One model per part of the rows: a row is predicted by the model of its part.
 
     Parameters
     ----------
     assign : callable (X, threads) -> part of each row
     intercept : float64 array of shape (n_parts, n_outputs)
     known : float64 array of shape (n_parts, n_outputs)
-        +1 or -1 where a part has rows of that side alone and never speaks for the other, -inf for
-        a class that a part has no row of, else 0.
+        +1 or -1 where a part has rows of that class only and never predicts the other, -inf for a
+        class without rows in a part, else 0.
     """
 
     assign: Callable[[Any, int], NDArray[np.int64]]
@@ -212,7 +212,7 @@ class LocalModels:
 
 @dataclass(frozen=True)
 class Committee:
-    """All parts' models, each with the weight of what it knows of a row.
+    """The models of all parts, each weighted by its certainty about a row.
 
     A Bayesian committee machine: with m_c(x) the score of part c, v_c(x) its variance as a Gaussian
     process on its points with noise 1/C, and k parts,
@@ -271,7 +271,7 @@ class Committee:
             if own.shape[0]:
                 products = self.kernel.values(X, own) + self.offset
                 known = (solve_triangular(factor, products.T, lower=True) ** 2).sum(axis=0)
-            # rounding may know more than there is to know
+            # rounding may make the total precision too large or negative
             variance = np.maximum(prior - known, 0.0) + 1e-6 * prior
             sums += (expand(X, c) + self.intercept[c]) / variance[:, None]
             weights = weights + 1.0 / variance

@@ -1,4 +1,4 @@
-"""One shard after the other, in the thread that asks: the engine to compare all others with."""
+"""One shard after the other, in the calling thread: the reference for all other engines."""
 
 from __future__ import annotations
 

@@ -73,10 +73,10 @@ class Errors:
             return scores, self.quick()[rows]
         size = np.abs(self.beta[self.support])
         coef = np.hstack([size, size * self.relative[self.support, None]])
-        found, _ = source.multiply(self.support, np.ascontiguousarray(coef), rows, True, 1e18)
-        if found is None:
+        products, _ = source.multiply(self.support, np.ascontiguousarray(coef), rows, True, 1e18)
+        if products is None:
             raise KeyboardInterrupt
-        terms, more = np.hsplit(found, 2)
+        terms, more = np.hsplit(products, 2)
         # a row with itself has a distance of exactly zero
         own = np.abs(self.beta[rows]) * self.root[rows, None] ** 2
         relative = self.relative[rows, None]
