@@ -80,7 +80,7 @@ class Shards(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the blocks."""
+        """Release the blocks."""
 
     def map(self, method: str, *args: Any) -> list[Any]:
         """Call a method of all blocks, in parallel; the results in the order of the shards."""

@@ -41,5 +41,5 @@ class SerialShards(Shards):
         return [getattr(self._blocks[number], method)(*args) for number, args in calls]
 
     def close(self) -> None:
-        """Let go of the blocks."""
+        """Release the blocks."""
         self._blocks = []

@@ -176,8 +176,8 @@ class _WeightSampler(_OneOutput):
     def draw(self, iteration: int) -> Floats:
         """Draw the weights of every chain; what the last ones cost, J."""
         Z, seed = self.W[:, 0], self.settings.seed
-        triangles, rights, paid = self.shards.reduce("draw", Z, seed, iteration, self._left())
-        cost: Floats = paid + 0.5 * (Z**2 @ self.penalty)
+        triangles, rights, losses = self.shards.reduce("draw", Z, seed, iteration, self._left())
+        cost: Floats = losses + 0.5 * (Z**2 @ self.penalty)
         self.W = np.empty_like(self.W)
         for chain, (triangle, right) in enumerate(zip(triangles, rights, strict=True)):
             A = symmetric(triangle, self.size)
@@ -186,7 +186,7 @@ class _WeightSampler(_OneOutput):
         return cost
 
     def close(self) -> None:
-        """Let go of the shards."""
+        """Release the shards."""
         self.shards.close()
 
     def _left(self) -> float:
@@ -217,8 +217,8 @@ class _RowSampler(_OneOutput):
                 self.W = W
                 raise _core.Stopped
             f = self.X @ z
-            D, u, paid = drawn_sums(self.sides, self.weight, f, 0, (seed, chain, iteration))
-            costs.append(paid + 0.5 * self.lam * float(z @ z))
+            D, u, losses = drawn_sums(self.sides, self.weight, f, 0, (seed, chain, iteration))
+            costs.append(losses + 0.5 * self.lam * float(z @ z))
             rng = _driver(seed, chain, iteration)
             prior = rng.standard_normal(len(z)) / np.sqrt(self.lam)
             noise = rng.standard_normal(len(f)) / np.sqrt(D)
@@ -229,7 +229,7 @@ class _RowSampler(_OneOutput):
         return np.array(costs)
 
     def close(self) -> None:
-        """Let go of the matrix."""
+        """Release the matrix."""
         self.K = np.empty((0, 0))
 
 
@@ -255,11 +255,11 @@ class _JointSampler:
         seed, W = self.settings.seed, self.W.copy()
         costs: Any = None
         for c in range(self.k):
-            matrices, rights, paid = self.shards.reduce(
+            matrices, rights, losses = self.shards.reduce(
                 "class_draw", W, c, seed, iteration, self._left()
             )
             if costs is None:
-                costs = paid + 0.5 * (W**2 @ self.penalty).sum(axis=1)
+                costs = losses + 0.5 * (W**2 @ self.penalty).sum(axis=1)
             for chain, (matrix, right) in enumerate(zip(matrices, rights, strict=True)):
                 rng = _driver(seed, chain, iteration * (self.k + 1) + c)
                 W[chain, c] = normal_draw(matrix + np.diag(self.penalty), right, rng)
@@ -275,7 +275,7 @@ class _JointSampler:
         return found
 
     def close(self) -> None:
-        """Let go of the shards."""
+        """Release the shards."""
         self.shards.close()
 
     def _left(self) -> float:

@@ -208,14 +208,14 @@ class _Tips:
 
     def __call__(self, shards: Shards, z: Floats, move: Move | None) -> Look:
         first = self.first
-        told = shards.each(
+        answers = shards.each(
             "tips",
             [
                 (z, move, None if first is None else [block == number for block in first])
                 for number in range(len(shards))
             ],
         )
-        lists = list(zip(*told, strict=True))
+        lists = list(zip(*answers, strict=True))
         self.first = [int(np.argmin([score for score, _, _ in tips])) for tips in lists]
         best = [tips[block] for tips, block in zip(lists, self.first, strict=True)]
         vectors = [vector for _, _, vector in best]

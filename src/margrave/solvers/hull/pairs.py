@@ -41,7 +41,7 @@ class PairSwaps(BaseEstimator):  # type: ignore[misc]
     size : int, optional
         Rows per round; by default up to 2048.
     partitions : int, optional
-        Blocks of rows; unless given, one, or one for each worker of an engine elsewhere.
+        Blocks of rows; unless given, one, or one for each worker of an engine with other processes.
 
     Examples
     --------

@@ -220,7 +220,7 @@ class Weights(_Iterated):
         return {"beta": beta, "scores": scores - b, "intercept": b, "weights": weights}
 
     def close(self) -> None:
-        """Let go of the shards."""
+        """Release the shards."""
         self.shards.close()
 
     def _left(self) -> float:
@@ -358,7 +358,7 @@ class Coefficients(_Iterated):
         return {"beta": beta, "scores": scores, "intercept": b}
 
     def close(self) -> None:
-        """Let go of the matrix."""
+        """Release the matrix."""
         self.K = np.empty((0, 0))
 
 

@@ -184,7 +184,7 @@ class _Run:
 
     def solve(self, start: Floats | None) -> Solution:
         """Iterate until the gap is certified or a budget used up."""
-        self.round, self.told = 0, False
+        self.round, self.has_ended = 0, False
         problem: Any = self.problem
         nothing, none = np.zeros(problem.shape), np.zeros(problem.shape[1:])
         self.primal = problem.terms(nothing, nothing, none)[0]
@@ -196,7 +196,7 @@ class _Run:
         except (_core.Stopped, KeyboardInterrupt) as stop:
             if isinstance(stop, KeyboardInterrupt):
                 self.progress.interrupt()
-            if not self.told:
+            if not self.has_ended:
                 self._report(space)
         finally:
             found = space.point()
@@ -278,7 +278,7 @@ class _Run:
 
     def _report(self, space: Space) -> bool:
         """Report the iteration; True if it was the last."""
-        self.told = self.progress.report(
+        self.has_ended = self.progress.report(
             round=self.round,
             objective=self.primal,
             dual=self.dual,
@@ -287,7 +287,7 @@ class _Run:
             width=space.width,
             where=self.where,
         )
-        return self.told
+        return self.has_ended
 
     def _has_stalled(self) -> bool:
         """Whether nothing has become clearly better for a while."""

@@ -228,7 +228,7 @@ class JointWeights:
         return {"beta": beta, "scores": scores, "intercept": b, "weights": weights}
 
     def close(self) -> None:
-        """Let go of the shards."""
+        """Release the shards."""
         self.shards.close()
 
     def _zero(self) -> tuple[Floats, Any]:

@@ -74,7 +74,7 @@ class NewtonRun:
         self.w, self.b = np.zeros(passes.n_features), 0.0
         self.drift = 0.0  # accumulated rounding error of the scores: see Norms
         self.start: Floats | None = None
-        self.warm = self.converged = self.told = self.agreed = False
+        self.warm = self.converged = self.has_ended = self.agreed = False
         self.round = 0
         # the best primal and dual points so far, initially zero
         f = np.zeros(problem.n_rows)
@@ -245,7 +245,7 @@ class NewtonRun:
 
     def report_last(self) -> None:
         """Report the best point when the work is stopped from outside."""
-        if not self.told:
+        if not self.has_ended:
             self._report(0, self.gap <= self.tol)
 
     def _report(self, between: int, done: bool) -> bool:
@@ -262,8 +262,8 @@ class NewtonRun:
             between=between,
             certified=done,
         )
-        self.told = stop or done
-        return self.told
+        self.has_ended = stop or done
+        return self.has_ended
 
     def solution(self, interrupted: bool) -> Solution:
         """The best weights, the best dual point, and the gap between them."""

@@ -192,7 +192,7 @@ class _Run:
         self.highest = _EXPLODED * self.primal
         self.better = (self.gap, self.primal, 0)  # what was clearly better than before, and when
         self.epoch, self.passes, self.passes_of_steps = 0, 0.0, 1.0
-        self.told = False
+        self.has_ended = False
 
     def solve(self, start: Floats | None) -> Solution:
         """Run epochs on shards until the gap is certified or a budget is used up."""
@@ -337,7 +337,7 @@ class _Run:
 
     def _report(self) -> bool:
         """Report the epoch; True if it was the last."""
-        self.told = self.progress.report(
+        self.has_ended = self.progress.report(
             round=self.epoch,
             objective=self.primal,
             dual=self.dual,
@@ -347,7 +347,7 @@ class _Run:
             passes=self.passes,
             where=self.where,
         )
-        return self.told
+        return self.has_ended
 
     @contextmanager
     def _stoppable(self) -> Iterator[None]:
@@ -357,7 +357,7 @@ class _Run:
         except (_core.Stopped, KeyboardInterrupt) as stop:
             if self.team.interrupted or isinstance(stop, KeyboardInterrupt):
                 self.progress.interrupt()
-            if not self.told:
+            if not self.has_ended:
                 self._report()
 
     def _seconds_left(self) -> float:
