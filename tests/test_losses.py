@@ -171,6 +171,7 @@ def test_slope_and_second_derivative(case):
     np.testing.assert_allclose(slope, naive.slope(y, C, f), rtol=1e-12, atol=1e-300)
     step = 1e-6 * (1 + np.abs(f))
     ahead, behind = core.slope(y, C, f + step), core.slope(y, C, f - step)
+    second = core.second_derivative
     if not core.smooth:
         assert np.all(second(y, C, f) == 0)
         assert jump(core, y[:20], C[:20]) >= 0.9

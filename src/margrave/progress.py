@@ -1,4 +1,4 @@
-"""Progress of a fit: objective, gap and seconds of every round, and the word to stop.
+"""Progress of a fit: objective, gap and seconds of every round, and the signal to stop.
 
 A solver calls :meth:`Progress.report` once a round and stops when it returns True. Everything a
 user sees of a running fit (history, callbacks, progress bar, log lines) comes from that one call.
@@ -120,7 +120,7 @@ class Progress:
         if self.stop_reason is None and self.remaining() <= 0.0:  # noticed without a report
             self.stop_reason = "time_limit"
         if isinstance(error, _core.Stopped) and self.remaining() > 0.0:
-            raise KeyboardInterrupt from error  # the core says that it was stopped, not by what
+            raise KeyboardInterrupt from error  # the core only says that it was stopped
 
     @property
     def seconds(self) -> float:
@@ -132,12 +132,12 @@ class Progress:
         return math.inf if self.time_limit is None else self.time_limit - self.seconds
 
     def time_left(self) -> float | None:
-        """Time limit for a part of the work: what remains, if only a moment; None without one."""
+        """Time limit for a part of the work: what remains, at least a moment; None without one."""
         left = self.remaining()
         return None if math.isinf(left) else max(left, 1e-3)
 
     def interrupt(self) -> None:
-        """Note that the user pressed Ctrl-C: every further report says stop."""
+        """Record that the user pressed Ctrl-C: every further report returns True."""
         self.stop_reason = "interrupted"
 
     def report(
@@ -162,11 +162,11 @@ class Progress:
         support : int
             Number of nonzero dual variables.
         where : str
-            Place in the strategy, for people: "problem 2 of 3", "level 1".
+            Place in the strategy, for display: "problem 2 of 3", "level 1".
         certified : bool
             Whether `gap` is a certificate; a running figure never ends a problem as converged.
         ago : float
-            Seconds since the round, when several are told at once.
+            Seconds since the round, when several are reported at once.
         **extra
             Whatever else the solver wants in the history. ``round=r`` replaces the count of
             reports by the solver's own count of rounds.
@@ -200,7 +200,7 @@ class Progress:
         try:
             self._display.show(record)
             asked = self._call_back(record)
-        except KeyboardInterrupt:  # the model is worth more than the place where Ctrl-C struck
+        except KeyboardInterrupt:  # finish the report and stop, so that the model is kept
             self.interrupt()
         if self.is_over:
             return True
@@ -296,7 +296,7 @@ class _Bar:
 
 
 class _Lines:
-    """One log line per round, shown even where nobody set up logging."""
+    """One log line per round, shown even if logging is not configured."""
 
     def __init__(self, label: str) -> None:
         self.label = label

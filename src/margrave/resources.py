@@ -55,7 +55,7 @@ def parse_bytes(limit: str | int | None) -> int:
 
 
 def in_words(count: int) -> str:
-    """Write a number of bytes as people do.
+    """Write a number of bytes with a unit.
 
     Examples
     --------
@@ -69,7 +69,7 @@ def in_words(count: int) -> str:
 
 
 def available_memory(root: Path = Path("/")) -> int:
-    """Bytes that this process can still take before the machine or a limit says no."""
+    """Bytes that this process can still allocate within all limits."""
     limits = [_free_memory(root), *_cgroup_headroom(root), *_address_space(root)]
     return max(0, min(limits))
 
@@ -91,11 +91,11 @@ def thread_count(n_jobs: int | None = None) -> int:
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Let the matrix products of NumPy and SciPy use the thread that asks for them, and no other.
+    """Limit the matrix products of NumPy and SciPy to the calling thread.
 
-    Their libraries' own threads spin while they wait, on a busy machine for the whole time slices
-    of others: a Cholesky factor then takes up to a hundred times as long with two threads as with
-    one. The setting is that of the process: of fits side by side the last one takes it back.
+    The BLAS threads spin while they wait; when all cores are busy they use up the time slices of
+    other threads, and a Cholesky factor can take a hundred times as long with two threads as with
+    one. The setting is global to the process: of parallel fits the last one to end resets it.
     """
     user = _User()
     try:
@@ -106,13 +106,13 @@ def one_blas_thread() -> Iterator[None]:
 
 
 class _User:
-    """A fit that is at work; one that Ctrl-C has ended anywhere is gone with its frame."""
+    """A running fit; one that Ctrl-C has ended disappears with its frame."""
 
 
 class _Alone:
     def __init__(self) -> None:
         self.lock, self.users = threading.Lock(), WeakSet[_User]()
-        self.limit: Any = None  # that is in force
+        self.limit: Any = None  # the one in force
 
     def enter(self, user: _User) -> None:
         with self.lock:
@@ -129,7 +129,7 @@ class _Alone:
 
 
 _alone = _Alone()
-if hasattr(os, "register_at_fork"):  # a child has none of the threads that are at work
+if hasattr(os, "register_at_fork"):  # a child has none of the running threads
     os.register_at_fork(after_in_child=_alone.__init__)  # type: ignore[misc]
 
 
@@ -150,7 +150,7 @@ def _cores() -> int:
 def _cpu_count(process: int, affinity: int) -> int:
     """Cores by affinity, container quota and LOKY_MAX_CPU_COUNT; reading the quota takes a while.
 
-    The arguments only name the situation: another process or affinity is counted anew.
+    The arguments are the cache key: another process or affinity is counted again.
     """
     return int(joblib.cpu_count())
 
@@ -202,7 +202,7 @@ def _group_headroom(group: Path, limit: str, usage: str, reclaimable: str) -> It
         used = int((group / usage).read_text())
     except (OSError, ValueError):
         return
-    cached = 0  # file pages that the kernel gives back before it refuses memory
+    cached = 0  # file pages that the kernel frees before it refuses memory
     try:
         for line in (group / "memory.stat").read_text().splitlines():
             name, _, value = line.partition(" ")

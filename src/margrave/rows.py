@@ -1,4 +1,4 @@
-"""Rows that do not fit into memory, and rows that live elsewhere.
+"""Rows that do not fit into memory, and rows in other processes.
 
 `RowBlocks` is a sequence of blocks, read as often as needed: a linear model only needs passes over
 its rows, one block at a time. (A memory-mapped array does not need this: pass it as it is.)
@@ -145,7 +145,7 @@ class LocalPiece(Piece):
 
 
 class RemoteRows:
-    """Rows that live in pieces elsewhere, and where each of them is.
+    """Rows in pieces in other processes, and where each of them is.
 
     Some of the rows are again `RemoteRows`: nothing moves before a block is built of them.
 

@@ -96,7 +96,7 @@ class CornerBlock:
         self.pairwise = pairwise
         self.sides = [y > 0, y < 0]
         self.towards, self.away = np.zeros(len(y)), np.zeros(len(y))
-        self.rows_told: list[int] = []
+        self.proposed_rows: list[int] = []
 
     # --- vectors: what a subclass for other kernels replaces ----------------------------------
 
@@ -123,7 +123,7 @@ class CornerBlock:
         """
         if move is not None and own is not None:
             self.towards[:], self.away[:] = 0.0, 0.0
-            for number, (row, is_first) in enumerate(zip(self.rows_told, own, strict=True)):
+            for number, (row, is_first) in enumerate(zip(self.proposed_rows, own, strict=True)):
                 if is_first:
                     (self.towards if number < 2 else self.away)[row] = 1.0
         self._follow(z, move)
@@ -131,11 +131,11 @@ class CornerBlock:
         if self.pairwise:
             used = self.weight > 0.0
             lists += [(-self.s, np.flatnonzero(side & used), "away") for side in self.sides]
-        self.rows_told = []
+        self.proposed_rows = []
         tips: list[Tip] = []
         for number, (s, rows, name) in enumerate(lists):
             row = int(rows[np.argmin(s[rows])]) if len(rows) else -1
-            self.rows_told.append(row)
+            self.proposed_rows.append(row)
             if row < 0:
                 tips.append((np.inf, 0.0, None))
                 continue

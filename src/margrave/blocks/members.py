@@ -117,16 +117,16 @@ class Members(Point):
             return 0, 0.0
         up, low = self._rates(p)
         own = row_biases(problem.y, bias)
-        discontent = np.maximum(up - own, own - low)
-        wanted = int(_MARGIN * np.count_nonzero(discontent > 0.0)) + spare
+        violation = np.maximum(up - own, own - low)
+        wanted = int(_MARGIN * np.count_nonzero(violation > 0.0)) + spare
         active = None
-        if wanted < _NEARLY_ALL * len(discontent):
+        if wanted < _NEARLY_ALL * len(violation):
             mine = self.place[self.owner == self.number]
-            active = np.union1d(np.argpartition(-discontent, wanted)[:wanted], mine)
+            active = np.union1d(np.argpartition(-violation, wanted)[:wanted], mine)
         before = self.figures(p, bias[None])[0].sum()
         self.states[p] = replace(state, active=active)
         left_out = before - self.figures(p, bias[None])[0].sum()
-        return len(discontent) if active is None else len(active), float(left_out)
+        return len(violation) if active is None else len(active), float(left_out)
 
     def widen(self, p: int) -> None:
         """Make all rows active again."""
@@ -193,14 +193,14 @@ class Members(Point):
             return [Candidates(-np.inf, np.inf, nothing, none, nothing, none)] * len(bias)
         up, low = self._rates(p)
         loss = self._loss(problem)
-        content = np.zeros(len(up), dtype=bool)
+        satisfied = np.zeros(len(up), dtype=bool)
         if state.active is not None:
-            content[:] = True
-            content[state.active] = False
+            satisfied[:] = True
+            satisfied[state.active] = False
         if not loss.quadratic:  # even a large violation may hardly matter for the gap
             at = state.scores + row_biases(problem.y, bias)
-            content |= loss.gap(problem.y, problem.C, state.beta, at) <= negligible
-        up[content], low[content] = -np.inf, np.inf
+            satisfied |= loss.gap(problem.y, problem.C, state.beta, at) <= negligible
+        up[satisfied], low[satisfied] = -np.inf, np.inf
         sides = sides_of(problem.y, bias)
         ends = [
             (np.max(up[side], initial=-np.inf), np.min(low[side], initial=np.inf)) for side in sides

@@ -87,25 +87,25 @@ class SaddleBlock:
         others and the sum of their exp(l_i - largest); then sum_i X_ji x_i now, at the caps, and
         with exp(l_i - largest) for the others.
         """
-        told = np.zeros((2, 4 + 3 * self.size))
+        table = np.zeros((2, 4 + 3 * self.size))
         for k in range(2):
             X, raw = self.X[k][self.features], self.raw[k]
-            told[k, 4 : 4 + self.size] = X @ self.x[k]
-            told[k, 2] = -np.inf
+            table[k, 4 : 4 + self.size] = X @ self.x[k]
+            table[k, 2] = -np.inf
             if not len(raw):
                 continue
             full = raw + c[k] >= self.log_cap[k] if self.is_capped else None
             if full is not None and full.any():
                 caps = np.where(full, self.cap[k], 0.0)
-                told[k, 0], told[k, 1] = caps.sum(), full.sum()
-                told[k, 4 + self.size : 4 + 2 * self.size] = X @ caps
+                table[k, 0], table[k, 1] = caps.sum(), full.sum()
+                table[k, 4 + self.size : 4 + 2 * self.size] = X @ caps
                 raw = np.where(full, -np.inf, raw)
             largest = raw.max()
             if largest > -np.inf:
                 shares = np.exp(raw - largest)
-                told[k, 2], told[k, 3] = largest, shares.sum()
-                told[k, 4 + 2 * self.size :] = X @ shares
-        return told
+                table[k, 2], table[k, 3] = largest, shares.sum()
+                table[k, 4 + 2 * self.size :] = X @ shares
+        return table
 
     def settle(self, c: Floats) -> None:
         """Set the weights of the round, given c."""

@@ -1,4 +1,4 @@
-"""Engines: where the shards of a strategy live and work. `base.py` says what one has to offer."""
+"""Engines hold the shards of a strategy and run their methods; `base.py` has the interface."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ ENGINES: dict[str, Callable[..., Engine]] = {
 
 
 def resolve_engine(engine: Any, threads: int) -> Engine:
-    """Turn None (so many threads of this process), a name or an engine into an engine.
+    """Turn None (threads of this process), a name or an engine into an engine.
 
     A name may also be the address of a Dask scheduler, ``"dask://host:port"``, and a Dask client
     stands for its cluster.

@@ -1,9 +1,9 @@
-"""What an engine is: workers that hold shards of the data and are called by the names of methods.
+"""The interface of engines: workers that hold shards of the data, and calls of their methods.
 
-A strategy says what one shard holds and can do, as a plain class (a block), and hands an engine one
-piece of the data per shard. The engine builds the blocks where the work is to be done and passes on
-calls. It knows nothing of kernels or losses, and a strategy nothing of threads or networks:
-everything that goes between them is arrays, numbers and names.
+A strategy defines what one shard holds and can do as a plain class (a block), and gives an engine
+one piece of the data per shard. The engine builds the blocks on its workers and passes on calls. It
+is independent of kernels and losses, as a strategy is of threads and networks: they exchange only
+arrays, numbers and names of methods.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from margrave.rows import RemoteRows
 
 Arguments = tuple[Any, ...]
 
-MOST_LOSSES = 20  # of workers, until a fit is given up
+MOST_LOSSES = 20  # of workers, after which a fit fails
 
 
 class ShardLost(Exception):
@@ -33,7 +33,7 @@ class ShardLost(Exception):
     Parameters
     ----------
     workers : sequence of str
-        Who they are.
+        Names of the workers.
     what : str
         What happened to them.
 
@@ -45,7 +45,7 @@ class ShardLost(Exception):
     """
 
     def __init__(self, workers: Sequence[str], what: str) -> None:
-        super().__init__(workers, what)  # what a pickle calls it with
+        super().__init__(workers, what)  # the arguments with which it is unpickled
         self.workers, self.what = list(workers), what
 
     def __str__(self) -> str:
@@ -55,13 +55,13 @@ class ShardLost(Exception):
 class Shards(ABC):
     """Blocks that an engine has built, one per piece; a context manager that ends with `close`.
 
-    An engine says how blocks are called (`_run`), the rest follows.
+    A subclass implements how blocks are called (`_run`).
 
     Attributes
     ----------
     moved : int
-        Bytes that went between the caller and the shards so far, as arguments and as results.
-        All engines count alike, whether or not anything had to leave the process.
+        Bytes exchanged between the caller and the shards so far, as arguments and results. All
+        engines count in the same way, even if nothing leaves the process.
     """
 
     def __init__(self) -> None:
@@ -80,14 +80,14 @@ class Shards(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the blocks."""
+        """Release the blocks."""
 
     def map(self, method: str, *args: Any) -> list[Any]:
-        """Call a method of all blocks, side by side; the results in the order of the shards."""
+        """Call a method of all blocks, in parallel; the results in the order of the shards."""
         return self.each(method, [args] * len(self))
 
     def each(self, method: str, arguments: Sequence[Arguments]) -> list[Any]:
-        """Call a method of all blocks, side by side, shard k with the arguments number k."""
+        """Call a method of all blocks, in parallel, shard k with the arguments number k."""
         if len(arguments) != len(self):
             raise ValueError(f"{len(self)} shards need as many arguments, got {len(arguments)}")
         return self._counted(method, list(enumerate(arguments)))
@@ -99,13 +99,13 @@ class Shards(ABC):
     def reduce(self, method: str, *args: Any) -> Any:
         """Call a method of all blocks and add up the results, entry by entry.
 
-        The sum goes through the shards in their order, so that it comes out the same, bit for bit,
-        whichever block is ready first.
+        The sum is in the order of the shards, so that it is bitwise the same whichever block is
+        ready first.
         """
         return add_up(self.map(method, *args))
 
     def checkpoint(self) -> list[Any]:
-        """Fetch what the blocks return as their `state`: enough to build them anew elsewhere."""
+        """Fetch what the blocks return as their `state`: enough to rebuild them elsewhere."""
         return self.map("state")
 
     def _counted(self, method: str, calls: Sequence[tuple[int, Arguments]]) -> list[Any]:
@@ -132,7 +132,7 @@ class Shards(ABC):
 
 
 class Engine(Protocol):
-    """Where shards live and work."""
+    """Builds shards on its workers and calls their methods."""
 
     @property
     def n_workers(self) -> int:
@@ -141,7 +141,7 @@ class Engine(Protocol):
 
     @property
     def is_remote(self) -> bool:
-        """Whether the workers are elsewhere, so that they can be lost."""
+        """Whether the workers are other processes, which can be lost."""
         ...
 
     def scatter(self, block_type: Callable[..., Any], pieces: Sequence[Any]) -> Shards:
@@ -152,15 +152,15 @@ class Engine(Protocol):
         the place of :class:`~margrave.rows.RemoteRows`, which a piece may hold in containers and
         dataclasses, the block gets the rows themselves.
 
-        A block whose calls take long has a method `cancel`, which ends the call that another thread
-        is in, soon: engines call it when the caller was interrupted.
+        A block with long calls has a method `cancel`, which makes a call in another thread return
+        soon: engines call it when the caller was interrupted.
         """
         ...
 
     def share(self, at_work: int, threads: int, memory: int) -> tuple[int, int]:
         """Core threads and bytes for one shard while `at_work` shards work at a time.
 
-        `threads` and `memory` are what this machine has to give.
+        `threads` and `memory` are the budgets of this process.
         """
         ...
 
@@ -188,7 +188,7 @@ def _is_later(thing: Any) -> bool:
 
 
 def share_here(at_work: int, threads: int, memory: int) -> tuple[int, int]:
-    """Divide the budgets of this machine between the shards at work.
+    """Divide the budgets of this process between the shards at work.
 
     Examples
     --------
@@ -202,14 +202,14 @@ def build(block_type: Callable[..., Any], piece: Any) -> Any:
     """Build the block of one piece, in this process."""
     held = list(leaves(piece))
     if any(isinstance(leaf, RemoteRows) for leaf in held):
-        # nothing is copied but what surrounds the rows: what is in the memo counts as copied
+        # copy only the containers around the rows: deepcopy does not copy what is in the memo
         memo = {id(leaf): leaf.load() if isinstance(leaf, RemoteRows) else leaf for leaf in held}
         piece = copy.deepcopy(piece, memo)
     return block_type(**piece) if isinstance(piece, Mapping) else block_type(piece)
 
 
 def leaves(thing: Any) -> Iterator[Any]:
-    """Go through what containers and dataclasses hold, however deep.
+    """Iterate over the contents of nested containers and dataclasses.
 
     Examples
     --------

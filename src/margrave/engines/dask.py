@@ -39,8 +39,8 @@ class Dask:
     client : distributed.Client or str, default=None
         A client, the address of a scheduler, or None for the current client.
     timeout : float, default=30.0
-        Seconds without a sign of life after which a worker counts as lost. One that computes is not
-        silent, unless it holds the interpreter's lock for so long.
+        Seconds without a heartbeat after which a worker counts as lost. A computing worker still
+        sends heartbeats, unless it holds the interpreter's lock for so long.
 
     Examples
     --------
@@ -125,17 +125,17 @@ class Dask:
         X : dask array, dask dataframe, or list of futures or delayed arrays
             In partitions of rows.
         prepare : callable
-            Makes of a partition what is to be kept there, an array or CSR matrix, and what is to be
-            known of it here. Its ValueError is raised with the number of the partition.
+            Turns a partition into what is kept on the worker, an array or CSR matrix, and facts for
+            the caller. Its ValueError is raised with the number of the partition.
         """
         submit = self.workers.client.submit
         kept = [submit(_prepare, prepare, part, pure=False) for part in self._partitions(X)]
-        told = self._gather([submit(_tell, one, pure=False) for one in kept])
-        pieces = [_DaskPiece(self, *both) for both in zip(kept, told, strict=True)]
-        return RemoteRows.of(pieces, [facts for _, facts in told])
+        known = self._gather([submit(_outline, one, pure=False) for one in kept])
+        pieces = [_DaskPiece(self, *both) for both in zip(kept, known, strict=True)]
+        return RemoteRows.of(pieces, [facts for _, facts in known])
 
     def vector(self, y: Any, lengths: Sequence[int]) -> Any:
-        """Bring an entry per row here; partitions are to have these lengths."""
+        """Fetch an entry per row; partitions must have these lengths."""
         if not is_collection(y):
             return undivided(y, lengths)
         return join(self._gather(self._partitions(y)), lengths, "partition")
@@ -153,7 +153,7 @@ class Dask:
         while not all(future.done() for future in futures):
             time.sleep(0.01)
             if time.monotonic() > looked + 1.0:
-                self.workers.staff()  # raises if nobody is left to work
+                self.workers.staff()  # raises if no worker is left
                 looked = time.monotonic()
         for number, future in enumerate(futures):
             if future.status == "error" and isinstance(future.exception(), ValueError):
@@ -180,8 +180,8 @@ class Dask:
                 raise RuntimeError("rows were lost with their worker, and cannot be made again")
             keepers = sorted({worker for piece in missing for worker in known[kept[piece]]})
             if keepers and time.monotonic() > end:
-                raise ShardLost(keepers, "nobody else has the rows")
-            self.workers.staff()  # raises if nobody is left to make them
+                raise ShardLost(keepers, "no other worker has the rows")
+            self.workers.staff()  # raises if no worker is left to make them
             time.sleep(0.05)
         return {}
 
@@ -220,8 +220,8 @@ class Dask:
 class _DaskPiece(Piece):
     """A partition that workers keep."""
 
-    def __init__(self, engine: Dask, future: Any, told: tuple[Any, Any]) -> None:
-        super().__init__(*told[0])
+    def __init__(self, engine: Dask, future: Any, known: tuple[Any, Any]) -> None:
+        super().__init__(*known[0])
         self.engine, self.future = engine, future
 
     def take(self, places: Places) -> Any:
@@ -238,6 +238,6 @@ def _prepare(prepare: Callable[[Any], tuple[Any, Any]], partition: Any) -> tuple
     return prepare(partition)
 
 
-def _tell(kept: tuple[Any, Any]) -> tuple[Any, Any]:
+def _outline(kept: tuple[Any, Any]) -> tuple[Any, Any]:
     rows, facts = kept
     return outline(rows), facts

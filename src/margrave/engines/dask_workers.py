@@ -1,4 +1,4 @@
-"""Workers of a Dask cluster: who is there, who is lost, and how their sites are called.
+"""Workers of a Dask cluster: which are alive, which are lost, and calls of their sites.
 
 Every worker that is needed gets one actor, which is a `Site`: it holds blocks and calls them in a
 thread of its own. The scheduler only places the actors; calls go to the workers directly, whatever
@@ -40,7 +40,7 @@ except ImportError as error:
 
 __all__ = ["DaskWorkers", "distributed"]
 
-_LOOK = 1.0  # seconds of waiting after which to look whether the workers are alive
+_LOOK = 1.0  # seconds of waiting between checks that the workers are alive
 _BUSY = 30.0  # seconds for the scheduler to answer
 _PATIENCE = 5.0  # seconds for the first worker of a cluster to come
 _NOT_THERE = ("error", "cancelled")  # states of an actor
@@ -50,8 +50,8 @@ _UNREACHED = (OSError, KeyError, CancelledError)  # KeyError: another worker at 
 class DaskWorkers:
     """Workers of the cluster behind a client, by their addresses.
 
-    One that was silent for `timeout` seconds, or could not be reached, is lost: nobody calls it
-    again before the scheduler has heard of it.
+    One that was silent for `timeout` seconds, or could not be reached, is lost: it is not
+    called again before the scheduler has heard from it.
     """
 
     def __init__(self, client: Any, timeout: float) -> None:
@@ -64,7 +64,7 @@ class DaskWorkers:
     # --- who is there -----------------------------------------------------------------------
 
     def scheduler(self, name: str, **args: Any) -> Any:
-        """Ask the scheduler, who may be busy but not for ever."""
+        """Ask the scheduler, which may be busy for a while."""
         if self.client.status != "running":
             raise RuntimeError(f"the Dask client is {self.client.status}")
         try:
@@ -100,7 +100,7 @@ class DaskWorkers:
         return live
 
     def lose(self, workers: Iterable[str]) -> None:
-        """Take note that workers are lost, and their sites with them."""
+        """Record that workers are lost, and their sites with them."""
         roll = self._roll()
         for worker in workers:
             self.lost[worker] = roll[worker]["last_seen"] if worker in roll else 0.0
@@ -114,8 +114,8 @@ class DaskWorkers:
     ) -> dict[str, str]:
         """Workers that are gone, and why we think so.
 
-        `seen` keeps between calls the last sign of each, as the scheduler dates it, and since when
-        we know it: their clock need not be ours.
+        `seen` keeps between calls the last heartbeat of each by the scheduler's clock, and since
+        when we know of it by ours: the two clocks may differ.
         """
         roll, now, gone = self._roll(), time.monotonic(), {}
         for worker in workers:
@@ -177,7 +177,7 @@ class DaskWorkers:
         sources: Iterable[str] = (),
         number: int | None = None,
     ) -> dict[str, Any]:
-        """Wait for the answers of workers, as long as there are signs of life."""
+        """Wait for the answers of workers, as long as they send heartbeats."""
         waiting, answers = dict(calls), {}
         seen: dict[str, tuple[float, float]] = {}
         try:
@@ -192,7 +192,7 @@ class DaskWorkers:
                         gone[worker] = f"it cannot be reached ({type(error).__name__})"
                     else:
                         answers[worker] = answer = unpack(frames)
-                        if isinstance(answer, Failed):  # nobody needs later ones now
+                        if isinstance(answer, Failed):  # later ones are not needed now
                             self._cancel(waiting, number, answer.needed)
                 if gone:
                     for call in [call for call, worker in waiting.items() if worker in gone]:
@@ -200,7 +200,9 @@ class DaskWorkers:
                         del waiting[call]
                     self.lose(gone)
                     raise ShardLost(list(gone), "; ".join(dict.fromkeys(gone.values())))
-        except BaseException:  # a loss, or Ctrl-C: nobody is at work when the caller goes on
+        except (
+            BaseException
+        ):  # a loss, or Ctrl-C: no worker may still run when the caller continues
             self._cancel(waiting, number)
             wait(waiting, self.timeout)
             for call in waiting:
@@ -246,7 +248,7 @@ async def _execute(node: Any, worker: str, key: str, method: str, *args: Any) ->
 
 
 def _as_message(arg: Any) -> Any:
-    """Small things go as they are, which takes less time than any way to serialise them."""
+    """Send small objects unchanged, which is faster than serialising them."""
     if isinstance(arg, list):
         return [_as_message(part) for part in arg]
     return arg if isinstance(arg, (int, str, bytes, NoneType)) else to_serialize(arg)

@@ -2,7 +2,7 @@
 
 All ranks run the same script. Rank 0 leads: it gives orders to the sites of all ranks, its own
 among them; the others serve. Orders run in a thread, while the main thread of a rank, the only one
-that calls MPI, answers and gives signs of life.
+that calls MPI, answers and sends heartbeats.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from margrave.rows import Piece, Places, RemoteRows, outline
 
 T = TypeVar("T")
 
-_SIGN = 1.0  # seconds between signs of life
+_SIGN = 1.0  # seconds between heartbeats
 
 
 class MPI:
@@ -54,7 +54,7 @@ class MPI:
     rows : {"root", "local"}, default="root"
         Whose rows count: those of rank 0, or those of all ranks together, each with its own.
     timeout : float, default=60.0
-        Seconds without a sign of life after which a rank counts as lost.
+        Seconds without a heartbeat after which a rank counts as lost.
 
     Examples
     --------
@@ -136,18 +136,18 @@ class MPI:
     def rows(self, X: Any, prepare: Callable[[Any], tuple[Any, Any]]) -> RemoteRows:
         """Keep the rows of all ranks where they are.
 
-        `prepare` makes of a rank's X what is to be kept there, an array or CSR matrix, and what is
-        to be known of it here. Its ValueError is raised with the number of the rank.
+        `prepare` turns a rank's X into what is kept there, an array or CSR matrix, and facts that
+        are returned to rank 0. Its ValueError is raised with the number of the rank.
         """
         if self.rows_are != "local" or X is not self._site.kept.get("X"):
             raise ValueError("all ranks must give their own X to `everywhere`, and rows='local'")
         name = next(self._shards)
-        told = self._ask({rank: (_keep, rank, name, prepare) for rank in range(self._size)})
-        pieces = [_RankPiece(self, rank, name, known) for rank, (known, _) in told.items()]
-        return RemoteRows.of(pieces, [facts for _, facts in told.values()], "rank")
+        answers = self._ask({rank: (_keep, rank, name, prepare) for rank in range(self._size)})
+        pieces = [_RankPiece(self, rank, name, known) for rank, (known, _) in answers.items()]
+        return RemoteRows.of(pieces, [facts for _, facts in answers.values()], "rank")
 
     def vector(self, y: Any, lengths: Sequence[int]) -> Any:
-        """Bring an entry per row here; those of the ranks are to have these lengths."""
+        """Fetch an entry per row; those of the ranks must have these lengths."""
         for number, vector in enumerate(self._site.kept.get("vectors", ())):
             if vector is y:
                 parts = self._ask({rank: (_vector, number) for rank in range(self._size)})
@@ -198,7 +198,9 @@ class MPI:
                     if interrupts:
                         raise KeyboardInterrupt
                     self._check(waiting)
-            except BaseException:  # a loss, or Ctrl-C: nobody is at work when the caller goes on
+            except (
+                BaseException
+            ):  # a loss, or Ctrl-C: no rank may still run when the caller continues
                 self._cancel(waiting)
                 end = time.monotonic() + self.timeout
                 while waiting.heard.keys() - self._lost and len(interrupts) < 2:
@@ -218,7 +220,7 @@ class MPI:
         return body, [assembly(rows, find) for rows in found]
 
     def _look(self, waiting: _Waiting) -> None:
-        """Take in what has come, or wait a moment."""
+        """Receive messages, or wait a moment."""
         came = self._post.receive()
         if waiting.own and waiting.own[0].done():
             came.append((0, (waiting.order, waiting.own.pop().result())))
@@ -231,7 +233,7 @@ class MPI:
                 del waiting.heard[rank]
                 waiting.answers[rank] = answer = unpack(frames)
                 if isinstance(answer, Failed):
-                    self._cancel(waiting, answer.needed)  # nobody needs later ones now
+                    self._cancel(waiting, answer.needed)  # later ones are not needed now
         self._post.pause(bool(came), waiting.own)
 
     def _check(self, waiting: _Waiting) -> None:
@@ -252,7 +254,7 @@ class MPI:
     # --- other ranks ------------------------------------------------------------------------
 
     def _serve(self) -> Any:
-        """Carry out orders until rank 0 has come to an end."""
+        """Carry out orders until rank 0 has finished."""
         jobs: dict[int, Future[Frames]] = {}
         signed = time.monotonic()
         with interrupts_noted() as interrupts:

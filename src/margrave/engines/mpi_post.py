@@ -1,4 +1,4 @@
-"""Messages between the ranks of an MPI program, none of which waits for the other side."""
+"""Non-blocking messages between the ranks of an MPI program."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PAUSES = 2e-4, 5e-3  # seconds between looks for messages: there may be more ra
 
 @contextmanager
 def interrupts_noted() -> Iterator[list[KeyboardInterrupt]]:
-    """Take note of Ctrl-C instead of raising it, which would tear a message apart."""
+    """Record Ctrl-C instead of raising it in the middle of a message."""
     noted: list[KeyboardInterrupt] = []
     if (
         threading.current_thread() is not threading.main_thread()
@@ -47,7 +47,7 @@ def interrupts_noted() -> Iterator[list[KeyboardInterrupt]]:
 class Post:
     """Messages between ranks: the sizes of the frames, then the frames as raw bytes.
 
-    Nothing blocks, so that a rank that does not answer is no danger.
+    Nothing blocks, so that a rank that does not answer cannot stop the others.
     """
 
     def __init__(self, comm: Any) -> None:
@@ -62,7 +62,7 @@ class Post:
         return bool(self._leaving or self._arriving)
 
     def send(self, rank: int, message: Any) -> None:
-        """Send a message, sometime."""
+        """Begin to send a message."""
         frames = [np.frombuffer(frame, np.uint8) for frame in pack(message, by_name=True)[0]]
         sizes = np.array([len(frame) for frame in frames], np.int64)
         requests = [self._comm.Isend(sizes, rank, _HEAD)]
@@ -72,7 +72,7 @@ class Post:
     def receive(self, single: bool = False) -> list[tuple[int, Any]]:
         """Ranks and messages that have come, those of one rank in their order.
 
-        A `single` one leaves all behind it to whoever receives next, maybe another engine.
+        After a `single` one the rest is left to the next receiver, possibly another engine.
         """
         self._let_go()
         status = mpi.Status()
@@ -95,7 +95,7 @@ class Post:
         return came
 
     def pause(self, came: bool, jobs: Collection[Future[Any]]) -> None:
-        """Wait a moment for messages and jobs if none `came`, the longer the longer it is so."""
+        """Wait a moment for messages and jobs if none `came`, longer each time."""
         now = time.monotonic()
         moment = min(max(0.25 * (now - self._last), _PAUSES[0]), _PAUSES[1])
         if came:
@@ -109,7 +109,7 @@ class Post:
         self._leaving = [one for one in self._leaving if not mpi.Request.Testall(one[1])]
 
     def close(self, lost: Collection[int] = (), timeout: float = 0.0) -> None:
-        """Wait until everything has left, but for the ranks that are lost."""
+        """Wait until everything is sent, except to lost ranks."""
         end = time.monotonic() + timeout
         self._let_go()
         while any(rank not in lost for rank, _, _ in self._leaving) and time.monotonic() < end:

@@ -1,4 +1,4 @@
-"""What engines with workers elsewhere share: how things travel, what a worker holds, who asks it.
+"""Common code of engines with other processes: messages, what a worker holds, and calls.
 
     RemoteShards (driver)  --order-->  Site (worker): a thread, and the blocks that live there
 
@@ -36,15 +36,15 @@ except ImportError as error:
 Frames = list[Any]  # a pickle, and the raw buffers beside it as arrays of bytes
 Order = tuple[Any, ...]  # a function of a site and more arguments, and these
 
-_LARGE = 1 << 16  # bytes of an array that is worth a buffer of its own
-_NOBODY = sys.maxsize  # in the place of a shard: errors of shards come first
+_LARGE = 1 << 16  # bytes from which on an array gets a buffer of its own
+_NO_SHARD = sys.maxsize  # in the place of a shard: errors of shards come first
 
 
 # --- how things travel ----------------------------------------------------------------------
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Sets large buffers aside, leaves out rows that are elsewhere, and takes note of both."""
+    """Sets large buffers aside, leaves out rows that are elsewhere, and records both."""
 
     def __init__(self, file: io.BytesIO, by_name: bool) -> None:
         self.buffers: list[Any] = []
@@ -85,8 +85,8 @@ class _Unpickler(pickle.Unpickler):
 def pack(thing: Any, by_name: bool = False) -> tuple[Frames, list[RemoteRows]]:
     """Pickle something; the rows in it that are elsewhere are left out and listed.
 
-    What a script defines goes along, unless the other side runs the same script and knows it
-    `by_name`.
+    What a script defines is included, unless the other side runs the same script and can import
+    it `by_name`.
 
     Examples
     --------
@@ -106,8 +106,8 @@ def unpack(frames: Frames, arrays: Sequence[Any] = ()) -> Any:
 
 
 def pack_error(error: BaseException, by_name: bool = False) -> Frames:
-    """Pack what went wrong, as an error that survives the way."""
-    failed = error if isinstance(error, Failed) else Failed(_NOBODY, error)
+    """Pack an error such that it can be unpickled on the other side."""
+    failed = error if isinstance(error, Failed) else Failed(_NO_SHARD, error)
     try:
         frames, _ = pack(failed, by_name)
         unpack(frames)
@@ -166,7 +166,7 @@ def assembly(rows: RemoteRows, find: Callable[[Piece, Places], Any]) -> Assembly
 
 
 class Failed(Exception):
-    """What went wrong at the shard (or worker) of this number."""
+    """An error at the shard (or worker) of this number."""
 
     def __init__(self, number: int, error: BaseException) -> None:
         super().__init__(number, error)
@@ -175,7 +175,7 @@ class Failed(Exception):
     @property
     def needed(self) -> int:
         """The last shard whose answer still matters: the error of the first one is to be raised."""
-        return -1 if self.number == _NOBODY else self.number
+        return -1 if self.number == _NO_SHARD else self.number
 
 
 class Site:
@@ -214,13 +214,13 @@ class Site:
             if number > needed and hasattr(block, "cancel"):
                 block.cancel()
 
-    def go_on(self, number: int = _NOBODY) -> None:
+    def go_on(self, number: int = _NO_SHARD) -> None:
         """Raise if the order at hand was cancelled, for the block of this number."""
-        if number > self._needed.get(self.order, _NOBODY):
+        if number > self._needed.get(self.order, _NO_SHARD):
             raise KeyboardInterrupt
 
     def close(self) -> None:
-        """Let go of everything; who is at work is to end."""
+        """Release everything, and cancel what is running."""
         self.cancel(self.order)
         self.blocks, self.kept = {}, {}
         self._thread.shutdown(wait=False, cancel_futures=True)
@@ -232,7 +232,7 @@ class Site:
                 raise KeyboardInterrupt
             function, *args = unpack(frames, rows())
             return pack(function(self, *args), self.by_name)[0]
-        except BaseException as error:  # whatever it is, the driver is to raise it
+        except BaseException as error:  # any error is raised by the driver
             cause = error.error if isinstance(error, Failed) else error
             cause.add_note("at a worker:\n" + "".join(traceback.format_tb(cause.__traceback__)))
             return pack_error(error, self.by_name)
@@ -266,7 +266,7 @@ def call_blocks(site: Site, method: str, calls: dict[int, Arguments]) -> list[An
 
 
 def drop_blocks(site: Site, numbers: Sequence[int]) -> None:
-    """Let go of some blocks of a site."""
+    """Release some blocks of a site."""
     for number in numbers:
         site.blocks.pop(number, None)
 
@@ -312,7 +312,7 @@ class RemoteShards(Shards):
         return self._homes[number]
 
     def close(self) -> None:
-        """Let go of the blocks, where there is anybody left to do so."""
+        """Release the blocks on the workers that are left."""
         homes, self._homes = self._homes, []
         orders: dict[Any, Order] = {
             worker: (
@@ -345,9 +345,9 @@ def settle(answers: Mapping[Any, Any]) -> dict[Any, Any]:
 def place(
     pieces: Sequence[Any], workers: Iterable[Any], holders: Callable[[Piece], Iterable[Any]]
 ) -> list[Any]:
-    """Choose a worker for each piece: where most of its rows are, else whoever has least.
+    """Choose a worker for each piece: where most of its rows are, else the one with the least load.
 
-    The largest pieces first, so that the work comes out even.
+    The largest pieces first, for an even load.
     """
     load = Counter(dict.fromkeys(workers, 0))  # bytes by worker
     sizes = [1 + size_of(piece) for piece in pieces]
@@ -370,7 +370,7 @@ def remote_rows(piece: Any) -> list[RemoteRows]:
 
 
 def join(parts: Sequence[Any], lengths: Sequence[int], noun: str) -> Any:
-    """Make one vector of those of the partitions, which are to have these lengths.
+    """Concatenate the vectors of the partitions, which must have these lengths.
 
     Examples
     --------
@@ -391,7 +391,7 @@ def join(parts: Sequence[Any], lengths: Sequence[int], noun: str) -> Any:
                 f"partitions of X and y differ: {noun} {number} has {length} rows"
                 f" and {len(vector)} targets"
             )
-    # one without rows is often of another type, because nothing told it
+    # one without rows often has a default type: ignore it
     return np.concatenate([vector for vector in vectors if len(vector)] or vectors)
 
 

@@ -1,4 +1,4 @@
-"""One shard after the other, in the thread that asks: the engine to compare all others with."""
+"""One shard after the other, in the calling thread: the reference for all other engines."""
 
 from __future__ import annotations
 
@@ -41,5 +41,5 @@ class SerialShards(Shards):
         return [getattr(self._blocks[number], method)(*args) for number, args in calls]
 
     def close(self) -> None:
-        """Let go of the blocks."""
+        """Release the blocks."""
         self._blocks = []

@@ -1,6 +1,6 @@
-"""Shards side by side on the threads of this process: what an estimator uses unless told otherwise.
+"""Shards in parallel on the threads of this process: the default engine of estimators.
 
-It pays because blocks spend their time in the compiled core, which releases the interpreter's lock.
+Threads are effective because blocks spend their time in the compiled core, which releases the GIL.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ class ThreadShards(SerialShards):
                 for number, args in calls
             ]
             return [job.result() for job in jobs]
-        except BaseException:  # an error, or Ctrl-C: nobody is at work when the caller goes on
+        except (
+            BaseException
+        ):  # an error, or Ctrl-C: no thread may still run when the caller continues
             for block in self._blocks:
                 if hasattr(block, "cancel"):
                     block.cancel()
@@ -70,7 +72,7 @@ class ThreadShards(SerialShards):
         return number % self._n_workers
 
     def close(self) -> None:
-        """End the threads and let go of the blocks."""
+        """End the threads and release the blocks."""
         self._pool.shutdown(cancel_futures=True)
         super().close()
 

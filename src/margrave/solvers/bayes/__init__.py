@@ -1,4 +1,4 @@
-"""The posterior by sampling.
+"""Sampling from the posterior.
 
 gibbs.py   "gibbs"
 mixing.py  whether the chains have converged

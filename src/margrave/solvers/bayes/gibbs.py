@@ -1,4 +1,4 @@
-"""Gibbs sampling of the weights of a machine with straight losses.
+"""Gibbs sampling of the weights of a model with piecewise linear losses.
 
     p(z) ~ exp(-J(z)),     J(z) = lam/2 |z|^2 + sum_i 2 s_i max(0, a_i),    a_i = b_i (r_i - x_i'z)
 
@@ -8,11 +8,11 @@ A hidden scale c_i per row makes the loss a normal density (`blocks/augmented.py
     z given c      ~ normal, precision A = lam + X'DX, mean A^-1 X'u
 
 (Polson and Scott, 2011; Perkins, Xu, Zhu and Zhang, 2015.) With fewer rows than weights the normal
-draw is made of a draw of the prior and one of the noise, z0 and e ~ N(0, 1/D), with K = X X':
+draw is composed of a draw of the prior and one of the noise, z0 and e ~ N(0, 1/D), with K = X X':
 
     z = z0 + X'h / lam,     (K / lam + 1/D) h = u/D - X z0 - e
 
-Several classes (Crammer and Singer) take turns: given the others, each is a problem of one side.
+Several classes (Crammer and Singer) are drawn in turn: given the others, each is a hinge problem.
 Draws do not approach the optimum: J stays about half the number of weights above it.
 """
 
@@ -43,12 +43,12 @@ from margrave.solvers.linear.stretches import pieces_of
 
 logger = logging.getLogger("margrave")
 
-_DRIVER = 1 << 62  # the stream of the draws of weights: no rows have it
+_DRIVER = 1 << 62  # the random stream for draws of weights, not used by any rows
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """What the chains have found: the posterior, how well they mixed, and how far they came."""
+    """The result of the chains: the posterior, how well they mixed, and the draws made."""
 
     posterior: Posterior
     diagnostics: dict[str, Any]
@@ -92,14 +92,14 @@ class Gibbs(BaseEstimator):  # type: ignore[misc]
         settings: Settings,
         starts: Sequence[Floats] | None = None,
     ) -> list[Solution]:
-        """Refuse: draws are no optimum."""
+        """Raise: sampling does not find an optimum."""
         raise ValueError(
             "the solver 'gibbs' cannot find an optimum, it samples: use BayesianSVC or BayesianSVR,"
             " solver='em' for the point estimate, or 'exact' with every loss"
         )
 
     def check(self) -> None:
-        """Raise for parameters that make no sense."""
+        """Raise for invalid parameters."""
         check_integer("n_samples", self.n_samples, 1)
         check_integer("burn_in", self.burn_in, 0)
         check_integer("chains", self.chains, 1)
@@ -111,7 +111,7 @@ class Gibbs(BaseEstimator):  # type: ignore[misc]
         for attempt in itertools.count(1):
             try:
                 return self._sample(problem, lam, settings, engine)
-            except ShardLost as lost:  # from the start, to the same bits
+            except ShardLost as lost:  # start again, with bitwise the same result
                 if attempt == MOST_LOSSES:
                     raise RuntimeError(f"workers were lost {attempt} times: {lost}") from lost
                 logger.warning("%s; beginning again", lost)
@@ -127,7 +127,7 @@ class Gibbs(BaseEstimator):  # type: ignore[misc]
         iteration = 0
         try:
             for iteration in range(1, self.burn_in + self.n_samples + 1):
-                # the cost is that of the draw before this one
+                # the cost is that of the previous draw
                 cost = sampler.draw(iteration)
                 if iteration > self.burn_in:
                     trace.add(sampler.differences, cost)
@@ -150,7 +150,7 @@ class Gibbs(BaseEstimator):  # type: ignore[misc]
 
 
 class _OneOutput:
-    """Draws that are recorded as they are."""
+    """Samplers whose draws are recorded unchanged."""
 
     W: Floats
 
@@ -176,8 +176,8 @@ class _WeightSampler(_OneOutput):
     def draw(self, iteration: int) -> Floats:
         """Draw the weights of every chain; what the last ones cost, J."""
         Z, seed = self.W[:, 0], self.settings.seed
-        triangles, rights, paid = self.shards.reduce("draw", Z, seed, iteration, self._left())
-        cost: Floats = paid + 0.5 * (Z**2 @ self.penalty)
+        triangles, rights, losses = self.shards.reduce("draw", Z, seed, iteration, self._left())
+        cost: Floats = losses + 0.5 * (Z**2 @ self.penalty)
         self.W = np.empty_like(self.W)
         for chain, (triangle, right) in enumerate(zip(triangles, rights, strict=True)):
             A = symmetric(triangle, self.size)
@@ -186,7 +186,7 @@ class _WeightSampler(_OneOutput):
         return cost
 
     def close(self) -> None:
-        """Let go of the shards."""
+        """Release the shards."""
         self.shards.close()
 
     def _left(self) -> float:
@@ -217,8 +217,8 @@ class _RowSampler(_OneOutput):
                 self.W = W
                 raise _core.Stopped
             f = self.X @ z
-            D, u, paid = drawn_sums(self.sides, self.weight, f, 0, (seed, chain, iteration))
-            costs.append(paid + 0.5 * self.lam * float(z @ z))
+            D, u, losses = drawn_sums(self.sides, self.weight, f, 0, (seed, chain, iteration))
+            costs.append(losses + 0.5 * self.lam * float(z @ z))
             rng = _driver(seed, chain, iteration)
             prior = rng.standard_normal(len(z)) / np.sqrt(self.lam)
             noise = rng.standard_normal(len(f)) / np.sqrt(D)
@@ -229,7 +229,7 @@ class _RowSampler(_OneOutput):
         return np.array(costs)
 
     def close(self) -> None:
-        """Let go of the matrix."""
+        """Release the matrix."""
         self.K = np.empty((0, 0))
 
 
@@ -255,15 +255,15 @@ class _JointSampler:
         seed, W = self.settings.seed, self.W.copy()
         costs: Any = None
         for c in range(self.k):
-            matrices, rights, paid = self.shards.reduce(
+            matrices, rights, losses = self.shards.reduce(
                 "class_draw", W, c, seed, iteration, self._left()
             )
             if costs is None:
-                costs = paid + 0.5 * (W**2 @ self.penalty).sum(axis=1)
+                costs = losses + 0.5 * (W**2 @ self.penalty).sum(axis=1)
             for chain, (matrix, right) in enumerate(zip(matrices, rights, strict=True)):
                 rng = _driver(seed, chain, iteration * (self.k + 1) + c)
                 W[chain, c] = normal_draw(matrix + np.diag(self.penalty), right, rng)
-        # losses know differences between classes alone: what they share has its prior
+        # losses only depend on differences between classes: the common part is drawn from its prior
         share = np.zeros((len(W), 1, W.shape[2]))
         known = self.penalty > 0.0
         for chain, own in enumerate(share):
@@ -275,7 +275,7 @@ class _JointSampler:
         return found
 
     def close(self) -> None:
-        """Let go of the shards."""
+        """Release the shards."""
         self.shards.close()
 
     def _left(self) -> float:
@@ -338,7 +338,7 @@ def _penalty(size: int, intercept: str | None, lam: float) -> Floats:
 
 
 def _dispersed(seed: int, chains: int, outputs: int, size: int, lam: float) -> Floats:
-    """Where the chains begin: draws of the prior."""
+    """Initial points of the chains: draws of the prior."""
     draws = [_driver(seed, chain, 0).standard_normal((outputs, size)) for chain in range(chains)]
     starts: Floats = np.array(draws) / np.sqrt(lam)
     return starts

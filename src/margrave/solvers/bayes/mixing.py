@@ -1,10 +1,10 @@
-"""What is kept of chains of draws: moments, and whether the chains agree.
+"""Moments of chains of draws, and whether the chains agree.
 
 Every chain is cut into batches. With the mean and the mean square of each,
 
-    split R-hat  variance of all draws over that within half chains: one, if all were everywhere
-    ESS          N var / (b var of the means of batches of b draws): so many independent draws
-                 would know the mean as well
+    split R-hat  variance of all draws over that within half chains: one if the chains agree
+    ESS          N var / (b var of the means of batches of b draws): the number of independent
+                 draws that would estimate the mean as well
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class Trace:
         numbers = self.outputs * self.size + 1  # the last is the cost
         # sums of every batch: of the draws, and of their squares
         self.sums = np.zeros((-(-n_samples // self.batch), 2, self.chains, numbers))
-        self.origin: Floats | None = None  # the first draw: squares of small numbers round less
+        self.origin: Floats | None = None  # the first draw, subtracted against cancellation
         self.total = np.zeros((self.outputs, self.size))
         self.products = np.zeros((self.outputs, self.size, self.size))
         self.draws: list[Floats] | None = [] if keep_draws else None
 
     def add(self, W: Floats, cost: Floats) -> None:
-        """Take note of a draw of every chain."""
+        """Record a draw of every chain."""
         numbers = np.concatenate([W.reshape(self.chains, -1), cost[:, None]], axis=1)
         if self.origin is None:
             self.origin = numbers.mean(axis=0)

@@ -1,4 +1,4 @@
-"""What can be said for certain of a solution in floating point.
+"""Rigorous certificates of solutions computed in floating point.
 
 certified   the solutions of a fit with bounds on their gaps (below)
 bounds.py   the bounds: of plain and joint problems (single.py, joint.py) and of hulls;
@@ -53,13 +53,13 @@ def certified(
     mend: bool = True,
     by_weights: bool = True,
 ) -> list[Solution]:
-    """Replace the gaps that solvers have kept on their way by bounds for the models they return.
+    """Replace the running gaps of solvers by rigorous bounds for the models that they return.
 
-    To `mend` a model that was not finished is to take its best multiple, zero included. A linear
-    model that is not stored `by_weights` is the sum over its support vectors. Left as
-    they are: solutions that are certified already, models of parts or landmarks, whose certificate
-    is that of another problem, and the estimate of a fit that had no time for its certificate.
-    After Ctrl-C whatever is not certified yet stays an estimate.
+    With `mend`, a model that was not finished is replaced by its best multiple, zero included. A
+    linear model that is not stored `by_weights` is the sum over its support vectors. Unchanged
+    are solutions that are certified already, models of parts or landmarks, whose certificate is
+    that of another problem, and estimates of fits that had no time for a certificate. After Ctrl-C
+    what is not certified yet stays an estimate.
     """
     found = list(solutions)
     for number, problem in enumerate(problems):
@@ -85,7 +85,7 @@ def _certified(
         return solution
     remote = isinstance(problem.data.X, RemoteRows)
     if remote and solution.weights is not None:
-        return solution  # passes over these rows are the solver's own business
+        return solution  # only the solver makes passes over these rows
     linear = problem.data.is_linear and not remote and by_weights
     if not by_weights:
         solution = replace(solution, weights=None)
@@ -108,7 +108,9 @@ def _certified(
     )
     if linear and found.gap > settings.tol and not settings.is_over:
         solution, found = polished(problem, solution, found, settings)
-    if mend and before.converged and found.gap > settings.tol:  # the solver was mistaken
+    if (
+        mend and before.converged and found.gap > settings.tol
+    ):  # the solver's own gap was too optimistic
         mended = best_multiple(problem, solution, settings)
         if mended is not solution:
             solution, found = mended, certificate(problem, mended, settings.threads, np.inf)

@@ -10,10 +10,10 @@ without error. So every score comes with a bound on its rounding error (from the
 values behind it), and g_i is taken at the worse end of that interval. Where the sum of beta is not
 quite what a free intercept requires, the difference is charged to the row that can absorb it most
 cheaply. The result is an upper bound on the true gap of the model as it is stored, or infinity
-where double precision cannot tell.
+where double precision is not sufficient.
 
-A linear model's scores and X'beta are computed anew, and once more with compensated sums where
-rounding has a noticeable part in the bound.
+A linear model's scores and X'beta are recomputed, with compensated sums where rounding is a
+noticeable part of the bound.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def certificate(
 ) -> Certificate:
     """Bound the gap of a solution with `weights`, or of one with the scores K beta.
 
-    Where rounding has a noticeable part in the bound, it takes a closer look; one that costs much
-    only if the bound is above `tol`.
+    Where rounding is a noticeable part of the bound, it is refined with compensated sums; if these
+    are expensive, only when the bound is above `tol`.
     """
     problem, solution = narrow(problem, solution)
     make = JointGap if isinstance(problem, JointProblem) else SingleGap
@@ -59,7 +59,7 @@ def certificate(
 
 
 def products_of(problem: Problem | JointProblem, solution: Solution) -> int:
-    """How many products a closer look takes; those with weights are slower, and of two kinds."""
+    """Number of products in a refinement; those with weights are slower, and of two kinds."""
     support = 16 if solution.weights is not None else int(np.count_nonzero(solution.beta))
     return problem.n_rows * support * int(problem.data.X.shape[1])
 
@@ -79,7 +79,7 @@ def narrow(problem: P, solution: Solution) -> tuple[P, Solution]:
 def certified_by_norms(
     problem: Problem, solution: Solution, norms: Norms, threads: int, tol: float
 ) -> Solution:
-    """Bound the gap by the values that a solver has kept, if that will do without another pass."""
+    """Bound the gap by the solver's running values, if that is good enough without a pass."""
     found = SingleGap(problem, threads).by_norms(solution, norms)
     if found.gap > tol or calls_for_more(found, products_of(problem, solution), tol):
         return solution

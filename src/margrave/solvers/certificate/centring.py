@@ -23,10 +23,10 @@ Solve = Callable[[Sequence[Any], Settings], list[Solution]]
 
 
 def around_mean(problems: Sequence[Any], settings: Settings, solve: Solve) -> list[Solution]:
-    """Let a solver see rows that are far from zero around their mean, which is the same problem.
+    """Solve on rows minus their mean where that is far from zero; the problem is equivalent.
 
     With a linear kernel and a free intercept, (w, b) on x is (w, b + w'm) on x - m. Where the
-    mean is large, what tells the rows apart is lost in the rounding of their products.
+    mean is large, the differences between rows are lost in the rounding of their products.
     """
     mean = _mean_to_remove(problems, settings)
     if mean is None:
@@ -34,7 +34,7 @@ def around_mean(problems: Sequence[Any], settings: Settings, solve: Solve) -> li
     data = problems[0].data
     moved = replace(data, X=data.X.astype(np.float64) - mean)
     near = [replace(problem, data=moved) for problem in problems]
-    # models of parts have no free intercept that could take up the mean
+    # models of parts have no free intercept that could absorb the mean
     found = solve(near, replace(settings, keep_early=None))
     return [_with_mean(problem, one, mean) for problem, one in zip(near, found, strict=True)]
 

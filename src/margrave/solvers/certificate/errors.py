@@ -73,16 +73,16 @@ class Errors:
             return scores, self.quick()[rows]
         size = np.abs(self.beta[self.support])
         coef = np.hstack([size, size * self.relative[self.support, None]])
-        told, _ = source.multiply(self.support, np.ascontiguousarray(coef), rows, True, 1e18)
-        if told is None:
+        products, _ = source.multiply(self.support, np.ascontiguousarray(coef), rows, True, 1e18)
+        if products is None:
             raise KeyboardInterrupt
-        terms, more = np.hsplit(told, 2)
+        terms, more = np.hsplit(products, 2)
         # a row with itself has a distance of exactly zero
         own = np.abs(self.beta[rows]) * self.root[rows, None] ** 2
         relative = self.relative[rows, None]
         distant = relative * np.maximum(terms - own, 0.0) + np.maximum(more - relative * own, 0.0)
         bound: Floats = UNIT * (self.value * distant + self.sum * terms)
-        return scores, 1.001 * bound  # which is rounded itself
+        return scores, 1.001 * bound  # the bound itself is rounded
 
 
 def off_by(length: float, size: float, n: int, compensated: bool) -> float:

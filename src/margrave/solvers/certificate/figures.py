@@ -11,8 +11,8 @@ from margrave import _core
 from margrave.problem import Solution
 
 UNIT = 2.0**-53  # largest relative error of one operation
-NOTICEABLE = 1e-3  # share of the bound from which on rounding is worth a closer look
-_CHEAP = 1 << 22  # products that take next to no time, summed with compensation
+NOTICEABLE = 1e-3  # fraction of the bound from which on rounding errors are refined
+_CHEAP = 1 << 22  # products whose compensated sum takes hardly any time
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def interruptible() -> Iterator[None]:
 
 
 def look_twice(bound: Callable[[bool], Certificate], products: int, tol: float) -> Certificate:
-    """Look, and look closely where rounding has a noticeable part in what is seen."""
+    """Compute a bound, and refine it where rounding is a noticeable part of it."""
     try:
         found = bound(False)
     except OverflowError:
@@ -57,10 +57,10 @@ def look_twice(bound: Callable[[bool], Certificate], products: int, tol: float) 
 
 
 def is_noticeable(found: Certificate) -> bool:
-    """Whether rounding has so large a part in a bound that a closer look may help."""
+    """Whether rounding is such a large part of a bound that a refinement may help."""
     return not found.rounding < NOTICEABLE * found.gap
 
 
 def calls_for_more(found: Certificate, products: int, tol: float) -> bool:
-    """Whether a closer look may help, and is cheap or needed."""
+    """Whether a refinement may help, and is cheap or needed."""
     return is_noticeable(found) and (found.gap > tol or products <= _CHEAP)

@@ -59,12 +59,12 @@ class JointGap:
         dual: float,
         error: float,
     ) -> Certificate:
-        """Add the rows' losses to both norms; a row pays most if its own class is too low."""
+        """Add the rows' losses to both norms; a loss is largest if its own class is too low."""
         problem, b = self.problem, np.asarray(solution.intercept)
         loss, shares = JOINT_LOSSES[problem.loss], problem.shares(solution.beta)
         at = f + b
         own = np.arange(len(at)), problem.y
-        paid = float(problem.C @ loss.value(at, problem.y))
+        losses = float(problem.C @ loss.value(at, problem.y))
         worst = at.copy()
         worst[own] -= 2.0 * (errors + UNIT * (np.abs(f) + np.abs(b))).max(axis=1)
         most = float(problem.C @ loss.value(worst, problem.y))
@@ -76,16 +76,16 @@ class JointGap:
             dual += 0.5 * float(total @ total)
             error += UNIT * n * float(np.abs(solution.beta).sum()) * float(np.abs(total).sum())
         elif problem.intercept == "free":
-            # what a sum that is not zero is worth: intercepts as large as any score could pay
+            # the effect of a nonzero sum of beta, with intercepts as large as any score
             error += float(np.abs(total).sum()) * float(np.abs(at).max() + np.abs(b).max() + 1.0)
-        primal, dual = primal + paid, dual + float(conjugate.sum())
-        # beta is C (e_y - p) with p in the simplex but for rounding, which counts by the size of C
+        primal, dual = primal + losses, dual + float(conjugate.sum())
+        # beta is C (e_y - p) with p in the simplex up to rounding, in units of C
         moved = solution.beta.any(axis=1)
         most_of = np.abs(at[moved]).max(axis=1, initial=0.0) + 1.0
         error += 4.0 * UNIT * problem.n_classes * float(problem.C[moved] @ most_of)
         error += UNIT * n * (abs(primal) + abs(dual) + float(np.abs(conjugate).sum()))
         plain, scale = max(0.0, primal + dual), max(abs(primal), abs(dual))
-        upper = plain + max(0.0, most - paid) + error
+        upper = plain + max(0.0, most - losses) + error
         if not (scale > error and math.isfinite(upper)):
             return Certificate(primal, dual, math.inf, math.inf)
         gap = upper / (scale - error)

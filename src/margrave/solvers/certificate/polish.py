@@ -18,8 +18,8 @@ def polished(
     """Look for a better model nearby: the best intercept, and slightly longer weights.
 
     Rounding leaves support vectors within a few units in the last place of their margin, on either
-    side. With a large C that is expensive; weights that are longer by as much bring all of them to
-    the right side.
+    side. With a large C that adds a large loss; slightly longer weights bring all of them to the
+    right side.
     """
     if isinstance(problem, JointProblem) or not is_noticeable(found):
         return solution, found
@@ -31,9 +31,9 @@ def polished(
         if problem.intercept == "free":
             b = at.terms.best_intercept(f, b)
         better = replace(solution, weights=w, intercept=b, scores=f)
-        judged = at.by_weights(better, compensated=True)
-        if judged.gap < found.gap:
-            solution, found = better, judged
+        improved = at.by_weights(better, compensated=True)
+        if improved.gap < found.gap:
+            solution, found = better, improved
         if not problem.loss.core().labels or problem.intercept == "regularized":
             break
         short = 1.0 - problem.y * (f + b)

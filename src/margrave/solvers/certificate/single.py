@@ -15,12 +15,12 @@ from margrave.rows import RemoteRows, RowBlocks
 from margrave.solvers.certificate.errors import Errors, audit, off_by
 from margrave.solvers.certificate.figures import UNIT, Certificate
 
-PARALLEL = 50_000  # rows from which on a second thread pays
+PARALLEL = 50_000  # rows from which on a second thread is faster
 
 
 @dataclass(frozen=True)
 class Norms:
-    """What bounds the rounding errors of a linear model whose figures were kept on the way."""
+    """Numbers that bound the rounding errors of the running figures of a linear model."""
 
     longest: float  # length of the longest row
     drift: float  # scores are off by so many units of rounding times |x_i| at most
@@ -115,7 +115,7 @@ class SingleGap:
     def _absorb(
         self, solution: Solution, f: Floats, errors: Floats, total: float
     ) -> tuple[int, float, float]:
-        """The row that makes the sum of beta what it has to be, at what cost, and the change."""
+        """The row that corrects the sum of beta most cheaply, its cost, and the change."""
         problem = self.problem
         change = problem.total - total if problem.intercept == "free" else 0.0
         if change == 0.0:

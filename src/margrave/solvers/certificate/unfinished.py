@@ -23,8 +23,8 @@ def best_multiple(
 ) -> Solution:
     """The solution or, where a constant is better, its best multiple, zero included.
 
-    A descent on the dual may pass through points whose model is worse than a constant. Every such
-    multiple of a dual point is one too, its scores are known, and the primal is convex in t.
+    A descent on the dual may pass through points whose model is worse than a constant. Multiples of
+    a dual point by t in [0, 1] are feasible, their scores are known, and P is convex in t.
     """
     if isinstance(problem, Problem) and (problem.total != 0.0 or problem.shift is not None):
         return solution
@@ -65,16 +65,16 @@ class _Multiples:
         if isinstance(self.problem, JointProblem):
             value, k = JOINT_LOSSES[self.problem.loss].value, self.problem.n_classes
             if t > 0.0:
-                paid = float(self.problem.C @ value(t * self.f + b, self.problem.y))
+                losses = float(self.problem.C @ value(t * self.f + b, self.problem.y))
             else:  # the same for all rows of a class
-                paid = float(self.weight @ value(np.zeros((k, k)) + b, np.arange(k)))
+                losses = float(self.weight @ value(np.zeros((k, k)) + b, np.arange(k)))
         else:
             assert self.terms is not None
-            paid = self.terms.value(t * self.f, float(b))
-        return 0.5 * (t * t * self.norm + penalty) + paid
+            losses = self.terms.value(t * self.f, float(b))
+        return 0.5 * (t * t * self.norm + penalty) + losses
 
     def intercept(self, t: float) -> Any:
-        """The best one for t w if it is free, else t times that of the solution."""
+        """The best intercept for t w if it is free, else t times that of the solution."""
         if self.problem.intercept != "free":
             return t * self.b
         if isinstance(self.problem, JointProblem):
@@ -84,7 +84,7 @@ class _Multiples:
         return b if self.primal(t, b) < self.primal(t, float(self.b)) else float(self.b)
 
     def _of_classes(self, t: float) -> Any:
-        """Of a constant model, by the weights of the classes; else that of the solution."""
+        """The intercept of a constant model, from the class weights; else that of the solution."""
         problem = self.problem
         if t > 0.0 or not isinstance(problem, JointProblem):
             return self.b

@@ -1,4 +1,4 @@
-"""The best intercept of rows in many places, by asking them for slopes."""
+"""The best intercept for rows in shards, from derivatives that the shards compute."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _WIDER = 4.0 ** np.arange(14)
 def enclose_biases(
     slopes: Callable[[Floats], Floats], begin: Floats, width: float, wanted: float
 ) -> Floats:
-    """Three rows: the biases to begin with, and both ends of short intervals with the best ones.
+    """Three rows: the initial biases, and both ends of short intervals around the best ones.
 
-    `slopes` takes rows of biases, one for each side that has its own, and tells the derivatives of
-    what the sides pay, which increase with their bias. The search goes on for all of them until the
-    intervals are `wanted`, relative to the biases.
+    `slopes` takes rows of biases (one bias, or one per class) and returns the derivatives of the
+    losses with respect to each, which increase with the bias. The search continues until all
+    intervals have the `wanted` width, relative to the biases.
 
     Examples
     --------

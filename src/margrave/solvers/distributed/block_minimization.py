@@ -1,15 +1,15 @@
-"""Parallel block minimization (PBM): every worker solves its own rows, and all step together.
+"""Parallel block minimization (PBM): workers solve their own rows, then take a joint step.
 
     repeat
-        every block S    d_S = argmin of the problem in its own variables, the others as they are
-        all together     t = argmin of the objective along d,   0 <= t <= the nearest bound
+        every block S    d_S = argmin of the problem in its own variables, the others fixed
+        jointly          t = argmin of the objective along d,   0 <= t <= the nearest bound
                          beta <- beta + t d,    f <- f + t K d
 
-The step is exact, with the bound that each variable has of its own, so that the objective falls in
-every round, whatever the partition (Hsieh, Si, Dhillon: Communication-Efficient Distributed Block
-Minimization for Nonlinear Kernel Machines, KDD 2017; with the bounds of its equation 13 the step is
-zero for ever once a variable is at its bound). After a round, or a few, the working-set solver goes
-on with the rows where they are (`distributed.py`): it needs far fewer rounds to the optimum.
+The step is exact, with each variable's own bound, so that the objective falls in every round, with
+any partition (Hsieh, Si, Dhillon: Communication-Efficient Distributed Block
+Minimization for Nonlinear Kernel Machines, KDD 2017; with the bounds of its equation 13 the step
+stays zero once a variable is at its bound). After one or a few rounds the distributed working set
+(`working_set.py`) continues on the same shards: it needs far fewer rounds to the optimum.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from margrave.solvers.divide.parts import Division, PartOptions
 from margrave.solvers.hull.distance import HullCore
 from margrave.solvers.kernel.descent import Kernels, descend
 
-_ROUGH = 1e-3  # tolerance of the blocks down to which single precision and few steps will do
+_ROUGH = 1e-3  # tolerance of the blocks down to which single precision and few steps suffice
 _TRIALS = 8  # steps per call
-_BLOCK_ROWS = 6000  # about: a larger one takes longer than the whole is better for it
+_BLOCK_ROWS = 6000  # about: solving a larger block costs more time than it saves later
 FINISHES = ("working_set", None)
 
 
 class BlockMinimization(BaseEstimator):  # type: ignore[misc]
-    """Blocks of rows solved side by side, an exact step along all their directions, and so on.
+    """Rounds of blocks solved in parallel and an exact step along all their directions.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
         Variables per round of that working set; by default up to 2048.
     checkpoint : str or path, optional
         Folder (or an address that fsspec knows) for checkpoints. A run that finds one of its own
-        there goes on from it; it is removed when the fit is complete.
+        there continues from it; it is removed when the fit is complete.
 
     Examples
     --------
@@ -126,7 +126,7 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
         return solutions
 
     def _parts(self, division: Division, problems: Sequence[Problem]) -> Parts:
-        """Blocks of rows."""
+        """Assign rows to blocks."""
         data, settings = division.data, division.settings
         if isinstance(data.X, RemoteRows) and self.partition is None and self.blocks is None:
             return Parts(np.unique(data.X.piece, return_inverse=True)[1].astype(np.int64))
@@ -160,7 +160,7 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
 
 
 class _Run:
-    """The way of the problems of one fit."""
+    """The rounds of the problems of one fit, then the working set of each."""
 
     def __init__(
         self,
@@ -184,23 +184,23 @@ class _Run:
             self.limit = 1
 
     def start(self, starts: Sequence[Floats]) -> None:
-        """Begin at given variables."""
+        """Start from given variables."""
         for p, (problem, beta) in enumerate(zip(self.problems, starts, strict=True)):
             while True:
                 try:
                     self.cluster.become(p, problem, problem.feasible(beta), "float64")
                     self.cluster.save(phase="rounds", done=0)
                     break
-                except _core.Stopped:  # without scores nothing is known of the starts
+                except _core.Stopped:  # without scores the starts cannot be evaluated
                     self.is_torn = True
                     return
                 except ShardLost as lost:
                     self.cluster.recover(lost)
 
     def resume(self, arrays: dict[str, Any], numbers: dict[str, Any]) -> None:
-        """Begin at a checkpoint of a run that was ended."""
+        """Continue from a checkpoint of an earlier run."""
         if numbers["phase"] == "set":
-            for p in range(numbers["p"] + 1):  # these had been taken over from the rounds
+            for p in range(numbers["p"] + 1):  # the working set had begun with these
                 self.cluster.problems[p] = self.problems[p]
             self.kept, self.finished = numbers, numbers["p"]
         self.done = numbers["done"] if numbers["phase"] == "rounds" else self.limit or 0
@@ -221,7 +221,7 @@ class _Run:
     # --- rounds ----------------------------------------------------------------------------
 
     def _rounds(self) -> bool:
-        """Make rounds; True if the time was over with nothing better than the blocks' own.
+        """Run rounds; True if the time was over with nothing better than the blocks' own models.
 
         A round without the time for its step leaves the blocks where they were.
         """
@@ -251,9 +251,9 @@ class _Run:
         rough = solver.inner_tol >= _ROUGH
         tol = solver.inner_tol / (1 if self.done == 0 else len(cluster.parts))
         deadline = settings.deadline()
-        everyone = range(len(self.problems))
+        numbers = range(len(self.problems))
         changes: list[Any] = []
-        for p in everyone:  # 1. a direction from every block
+        for p in numbers:  # 1. a direction from every block
             dual, bound = self._dual(p), cluster.bound(p)
             found = cluster.map("propose", p, tol, rough, dual, bound, deadline)
             points, coef = stack([one[0] for one in found]), np.concatenate([c for _, c in found])
@@ -262,12 +262,12 @@ class _Run:
             self._keep_local()
         if settings.is_over:  # a step takes as many kernel values as all blocks together
             raise _core.Stopped
-        for p in everyone:
+        for p in numbers:
             points, coef = changes[p]
             moved = moved or len(coef) > 0
             self._step(p, points, coef, rough)
         self.bytes = cluster.moved - before
-        self.figures = [self._measured(p) for p in everyone]
+        self.figures = [self._measured(p) for p in numbers]
         return moved
 
     def _step(self, p: int, points: Any, coef: Floats, rough: bool) -> None:
@@ -285,14 +285,14 @@ class _Run:
             h: Floats = cluster.reduce("rates", p, steps)
             return slope + steps * max(curvature, 0.0) + h
 
-        # 3. the step; a sum that is given is reached by a whole one from nothing
+        # 3. the step; from zero, a given sum of beta is reached by a full step
         given = problem.total > 0.0 and self.done == 0
         step = 1.0 if given else best_step(rate, largest)
         cluster.map("commit", p, step)
         self.steps[p] = step
 
     def _keep_local(self) -> None:
-        """Keep the blocks' own solutions as an early model, where new rows have a place."""
+        """Keep the blocks' own solutions as an early model, if blocks have centres."""
         parts, division = self.cluster.parts, self.division
         if parts.places is None:
             return
@@ -315,7 +315,7 @@ class _Run:
         return float(gaps[0, 0]), float(dual), int(support)
 
     def _gap(self) -> float:
-        """Worst relative gap of the problems; of those whose intercept the blocks have."""
+        """Largest relative gap of the problems as the blocks solve them (no free intercept)."""
         return max(gap / max(abs(gap - dual), abs(dual), 1e-300) for gap, dual, _ in self.figures)
 
     def _report(self) -> bool:
@@ -336,7 +336,7 @@ class _Run:
     # --- the end ---------------------------------------------------------------------------
 
     def _finish(self) -> list[Solution]:
-        """The working set, or without one the certificate of what there is."""
+        """Run the working set or, without one, certify the present point."""
         progress, limit = self.settings.progress, self.settings.progress.max_iter
         if self.solver.finish is None:
             solutions = self._descend(self.settings, len(self.problems))
@@ -357,7 +357,7 @@ class _Run:
             progress.max_iter = limit
 
     def _descend(self, settings: Settings, finished: int) -> list[Solution]:
-        """Solve the problems; of those that are `finished` the certificate will do."""
+        """Solve the problems; only certify those that are `finished`."""
         solutions = []
         for p, problem in enumerate(self.problems):
             where = f"problem {p + 1} of {len(self.problems)}" if len(self.problems) > 1 else ""
@@ -380,7 +380,7 @@ class _Run:
         start: Floats | None,
         floor: float,
     ) -> Core:
-        """The working set of one problem, from where the parts are."""
+        """The working set of one problem, from the present state of the shards."""
         p = next(i for i, one in enumerate(self.problems) if one is problem)
         core = DistributedSet(self.cluster, p, problem, precision, kernels.given_size)
         if self.kept.get("p") == p and self.kept["precision"] == precision:
@@ -401,7 +401,7 @@ def is_elsewhere(problems: Sequence[Any], settings: Settings) -> bool:
         return True
     if isinstance(problems[0], JointProblem) or isinstance(problems[0].data.X, RowBlocks):
         return False
-    if settings.is_over:  # what is left to do is best done here
+    if settings.is_over:  # the little that is left is faster in this process
         return False
     return bool(resolve_engine(settings.engine, settings.threads).is_remote)
 

@@ -1,4 +1,4 @@
-"""Checkpoints on disk: arrays and numbers in one file, written whole or not at all.
+"""Checkpoints on disk: arrays and numbers in one file, written atomically.
 
 Local folders, or any place that fsspec knows ("s3://bucket/run"). Nothing is executed on reading.
 """
@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from margrave.problem import Problem, loaded
 
 _FILE = "margrave-checkpoint.npz"
-_SAMPLE = 1000  # rows by which data are recognised
+_SAMPLE = 1000  # rows that enter the fingerprint of the data
 
 
 class Checkpoint:
-    """Where a run is kept.
+    """A folder that holds the checkpoint of a run.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class Checkpoint:
         self.is_remote = "://" in self.folder
 
     def save(self, arrays: Mapping[str, NDArray[Any]], numbers: Mapping[str, Any]) -> None:
-        """Replace what is there."""
+        """Write a checkpoint, replacing the last one."""
         note = json.dumps({"fingerprint": self.fingerprint, **numbers}).encode()
         buffer = io.BytesIO()
         np.savez(buffer, allow_pickle=False, note=np.frombuffer(note, dtype=np.uint8), **arrays)
@@ -68,7 +68,7 @@ class Checkpoint:
         os.replace(scratch, folder / _FILE)
 
     def load(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]] | None:
-        """Return what is there; None if there is nothing."""
+        """Read the checkpoint; None if there is none."""
         try:
             data = self._read()
         except FileNotFoundError:
@@ -90,7 +90,7 @@ class Checkpoint:
         return arrays, numbers
 
     def remove(self) -> None:
-        """Forget it: the run is complete."""
+        """Remove the checkpoint: the run is complete."""
         if self.is_remote:
             system, path = self._system()
             if system.exists(path):
@@ -122,14 +122,15 @@ class Checkpoint:
 
 
 def fingerprint(problems: Sequence[Problem], **parameters: Any) -> str:
-    """Tell problems apart by their parameters, targets, weights and some of their rows."""
+    """A hash of the problems' parameters, targets, weights and some of their rows."""
     data = problems[0].data
     digest = hashlib.blake2b(digest_size=16)
     some = np.linspace(0, data.n_rows - 1, min(data.n_rows, _SAMPLE)).astype(np.int64)
     sample = loaded(data.X[some])
     sample = sample.toarray() if hasattr(sample, "toarray") else np.asarray(sample)
     kernel = data.kernel
-    name = getattr(kernel.name, "__qualname__", kernel.name)  # an address would not last
+    # a repr with an address would change between runs
+    name = getattr(kernel.name, "__qualname__", kernel.name)
     for part in (data.X.shape, name, kernel.numbers, parameters):
         digest.update(repr(part).encode())
     digest.update(np.ascontiguousarray(sample).tobytes())

@@ -1,8 +1,8 @@
-"""The rows of some problems in parts, wherever an engine has put them, and how they survive.
+"""Problems whose rows are in shards on an engine, with checkpoints and recovery.
 
-Every part has its rows' dual variables and scores (`blocks/kernel.py`). Now and then all of that is
-brought here, and from there a run goes on when a worker is lost, or, with a folder, when everything
-is: what was done since is done again, to the same bits.
+Every shard holds the dual variables and scores of its rows (`blocks/kernel.py`). From time to time
+the driver fetches this state as a checkpoint. When a worker is lost (or, with a checkpoint folder,
+the whole run), the work since the last checkpoint is repeated, with bitwise the same results.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Cluster:
     Parameters
     ----------
     problems : list of Problem
-        Which share their rows; replaced one by one by `become`.
+        On the same rows; replaced one by one by `become`.
     parts : Parts
     settings : Settings
     engine : Engine
     checkpoint : Checkpoint, optional
-        Where to keep checkpoints besides here.
+        Where to write checkpoints on disk as well.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Cluster:
         self.data: Data = problems[0].data
         # rows of each problem in each part
         self.members = [[p.members(rows) for rows in parts.rows] for p in problems]
-        # states of each part, the problems that they are of, and what the strategy needs
+        # state of each shard, their problems, and what the strategy needs
         self.saved: tuple[list[list[BlockState]] | None, list[Problem], dict[str, Any]]
         self.saved = (None, list(problems), {})
         self.losses, self.moved_before, self.checkpoint_bytes = 0, 0, 0
@@ -68,7 +68,7 @@ class Cluster:
         self._begin(None)
 
     def bound(self, p: int) -> float:
-        """What zero scores pay: no dual value is below the negative of it."""
+        """The loss of zero scores: no dual value is below the negative of it."""
         problem = self.problems[p]
         nothing = np.zeros(problem.n_rows)
         return float(problem.loss.core().value(problem.y, problem.C, nothing).sum())
@@ -76,26 +76,26 @@ class Cluster:
     # --- calls -----------------------------------------------------------------------------
 
     def map(self, method: str, *args: Any) -> list[Any]:
-        """Call a method of all parts."""
+        """Call a method of all shards."""
         return self.shards.map(method, *args)
 
     def each(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Call a method of all parts, each with its own arguments."""
+        """Call a method of all shards, each with its own arguments."""
         return self.shards.each(method, arguments)
 
     def reduce(self, method: str, *args: Any) -> Any:
-        """Call a method of all parts and add up."""
+        """Call a method of all shards and add up the results."""
         return self.shards.reduce(method, *args)
 
     @property
     def moved(self) -> int:
-        """Bytes that went to and from the parts in rounds: all but those of checkpoints."""
+        """Bytes sent to and from the shards in rounds, without those of checkpoints."""
         return self.moved_before + self.shards.moved - self.checkpoint_bytes
 
     # --- the point -------------------------------------------------------------------------
 
     def gather(self, p: int) -> Floats:
-        """Bring the variables of a problem here, as they are now."""
+        """Fetch the present variables of a problem."""
         return self._joined(p, self.shards.checkpoint())[0]
 
     def last(self, p: int) -> tuple[Floats, Floats]:
@@ -107,7 +107,7 @@ class Cluster:
         return self._joined(p, states)
 
     def become(self, p: int, problem: Problem, beta: Floats, precision: str) -> None:
-        """Go over to another problem on the same rows, from given variables."""
+        """Replace a problem by another one on the same rows, from given variables."""
         self.problems[p] = problem
         self.each(
             "adopt",
@@ -117,7 +117,7 @@ class Cluster:
             self.rebuild(p, precision)
 
     def rebuild(self, p: int, precision: str) -> None:
-        """Compute the scores of a problem anew; raises ``_core.Stopped`` where there is no time."""
+        """Recompute the scores of a problem; raises ``_core.Stopped`` when the time is over."""
         points, coef = self.support(p)
         is_cheap = self.data.is_linear or len(coef) * self.data.n_rows < CHEAP
         deadline = FOREVER if is_cheap else self.settings.deadline()
@@ -125,14 +125,14 @@ class Cluster:
         self.single.discard(p)
 
     def support(self, p: int) -> tuple[Any, Floats]:
-        """All rows that have a variable, and their variables."""
+        """All rows with a nonzero variable, and their variables."""
         found = self.map("support", p)
         return stack([rows for rows, _ in found]), np.concatenate([coef for _, coef in found])
 
     # --- checkpoints -----------------------------------------------------------------------
 
     def save(self, **driver: Any) -> None:
-        """Keep the state of all parts, and what the strategy needs to go on from here."""
+        """Save the state of all shards, and what the strategy needs to continue from here."""
         before = self.shards.moved
         states: list[list[BlockState]] = self.shards.checkpoint()
         self.checkpoint_bytes += self.shards.moved - before
@@ -141,7 +141,7 @@ class Cluster:
             self._write(states, driver)
 
     def recover(self, lost: ShardLost) -> dict[str, Any]:
-        """Go back to the last checkpoint with the workers that are left; what was kept with it."""
+        """Return to the last checkpoint on the remaining workers; the strategy's own data."""
         self._count(lost)
         states, problems, driver = self.saved
         self.problems = list(problems)
@@ -151,7 +151,7 @@ class Cluster:
         return driver
 
     def _begin(self, states: list[list[BlockState]] | None) -> None:
-        """Build the parts, as often as it takes."""
+        """Build the shards, again after each loss of a worker."""
         while True:
             try:
                 self.shards = self._scatter(states)
@@ -165,10 +165,10 @@ class Cluster:
             raise RuntimeError(
                 f"workers were lost {self.losses} times in one fit, the last time: {lost}"
             ) from lost
-        logger.warning("%s; going on from the last checkpoint", lost)
+        logger.warning("%s; continuing from the last checkpoint", lost)
 
     def resume(self, arrays: dict[str, NDArray[Any]], numbers: dict[str, Any]) -> None:
-        """Go on from a checkpoint of the folder."""
+        """Continue from a checkpoint on disk."""
         states: list[list[BlockState]] = []
         for c in range(len(self.parts)):
             states.append([])
@@ -216,7 +216,9 @@ class Cluster:
         at_work = min(self.engine.n_workers, len(parts))
         left = max(settings.memory // 4, settings.memory // 2 - 2 * size_in_bytes(self.data.X))
         threads, memory = self.engine.share(at_work, settings.threads, left)
-        memory = memory * at_work // len(parts)  # all parts stay, one per worker is at work
+        memory = (
+            memory * at_work // len(parts)
+        )  # all shards stay in memory, one per worker is at work
         precomputed = self.data.kernel.is_precomputed
         pieces = []
         for c, rows in enumerate(parts.rows):
@@ -237,7 +239,7 @@ class Cluster:
         return self.engine.scatter(KernelBlock, pieces)
 
     def _on(self, p: int, c: int, data: Data) -> Problem | None:
-        """A problem on the rows of one part, which has its share of a given sum."""
+        """A problem on the rows of one shard, with its share of a given sum of beta."""
         problem = self.problems[p]
         part = problem.on(data, self.members[p][c])
         if part is None or part.total == 0.0:
@@ -257,7 +259,7 @@ class Cluster:
         return whole
 
     def close(self) -> None:
-        """Let go of the parts."""
+        """Release the shards."""
         self.shards.close()
 
     def __enter__(self) -> Cluster:

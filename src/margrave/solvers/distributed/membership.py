@@ -1,4 +1,4 @@
-"""The working set that rows in many places share: its members, and who joins next."""
+"""The members of a distributed working set, and the choice of new ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Rows = NDArray[np.int64]
 
 
 class Members:
-    """The working set: rows and all that is known of them, the oldest first."""
+    """The working set: rows with their targets, weights and scores, the oldest first."""
 
     def __init__(self) -> None:
         self.points: Any = None
@@ -27,7 +27,7 @@ class Members:
         return len(self.y)
 
     def replaced(self, leave: int, fresh: Fresh, numbers: Sequence[Floats]) -> Members:
-        """Let the first leave and others join, of whom `numbers` are targets, weights, scores."""
+        """Remove the first members and add others; `numbers` are targets, weights, scores."""
         new = Members()
         y, C, scores = numbers
         kept = [] if self.points is None else [self.points[leave:]]
@@ -41,7 +41,7 @@ class Members:
 
 
 def worst_pairs(offers: Sequence[Candidates], middle: float, count: int) -> tuple[Rows, Rows]:
-    """Owners and places of the rows that violate most: half that rise, half that fall."""
+    """Owners and places of the worst KKT violations: half that rise, half that fall."""
     up = _merged([(o.up - middle, o.up_places) for o in offers])
     low = _merged([(middle - o.low, o.low_places) for o in offers])
     rising = max((count + 1) // 2, count - min(count, len(low[0])))
@@ -54,13 +54,13 @@ def worst_pairs(offers: Sequence[Candidates], middle: float, count: int) -> tupl
 
 
 def worst_rows(offers: Sequence[Candidates], count: int) -> tuple[Rows, Rows]:
-    """Owners and places of the rows that violate most, whichever way they would go."""
+    """Owners and places of the worst KKT violations, in either direction."""
     owner, place = _merged([(o.up, o.up_places) for o in offers])
     return owner[:count], place[:count]
 
 
 def _merged(offers: Sequence[tuple[Floats, Rows]]) -> tuple[Rows, Rows]:
-    """Owners and places of all that are offered at a positive rate, the largest first."""
+    """Owners and places of all candidates with a positive rate, the largest first."""
     rate = np.concatenate([rates for rates, _ in offers])
     owner = np.repeat(np.arange(len(offers)), [len(rates) for rates, _ in offers])
     place = np.concatenate([places for _, places in offers])

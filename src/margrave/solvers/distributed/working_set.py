@@ -1,12 +1,12 @@
-"""The working-set solver with rows in many places.
+"""The distributed working-set solver, with the rows in shards.
 
-    every part     the rows that violate optimality most, by their rates -f - h'
-    here           the worst of all join the working set W, the oldest half leaves; solve on W alone
-    every part     scores f += K(own rows, W) (what has changed)
+    every shard    propose the rows with the largest KKT violations, by their rates -f - h'
+    driver         the worst of all join the working set W, the oldest half leaves; solve on W alone
+    every shard    scores f += K(own rows, W) (change of beta on W)
 
-What travels in a round is a few numbers per candidate, the rows that are new in W, and one number
-per member of W; never a number per row. The result does not depend on how many workers there are,
-nor on which of them is first.
+A round sends a few numbers per candidate, the new rows of W, and one number per member of W, but
+never a number per row. The result does not depend on the number of workers or on which of them is
+faster.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ Rows = NDArray[np.int64]
 
 _LARGEST_SET = 2048
 _INNER_ROUNDS = 20
-_INNER_SHARE = 0.1  # of the violation: the tolerance on W
+_INNER_SHARE = 0.1  # tolerance on W, as a fraction of the largest KKT violation
 _BUFFER = 1 << 22
-_FEW_ROWS = 5000  # none of which is left out
+_FEW_ROWS = 5000  # up to which there is no shrinking
 _SPARE_ROWS = 1000
 _ROUGH_GAP, _ROUGH_ROUNDS = 0.1, 30
 _LAST_ROUNDS = 10
@@ -45,25 +45,25 @@ _ROUGHLY, _EXACTLY = 1e-7, 1e-12  # widths of the interval that holds the best b
 
 
 class DistributedSet:
-    """Advance, certify and show one problem of a cluster, as the compiled WorkingSet does."""
+    """A `Core` for one problem of a cluster, with the interface of the compiled WorkingSet."""
 
     def __init__(
         self, cluster: Cluster, p: int, problem: Problem, precision: str, size: int | None
     ) -> None:
         self.cluster, self.p, self.problem, self.precision = cluster, p, problem, precision
         self.pairs = problem.intercept == "free"
-        least = 8 if problem.is_hull else 2  # so that a pair of each side can join
+        least = 8 if problem.is_hull else 2  # so that a pair of each class can join
         self.capacity = min(max(size or _LARGEST_SET, least), problem.n_rows)
         self.members = Members()
         self.bias = np.zeros(2 if problem.is_hull else 1)  # hulls: one for each sign of y
         self.violation = 0.0
         self.rounds = self.steps = self.kernel_values = 0
         self.last: Record = {}
-        self.told: tuple[Any, ...] | None = None  # what the parts said after the last step
+        self.answers: tuple[Any, ...] | None = None  # of the shards to the last step
         self.stall = self._new_stall_rule()
         self.inner_share = _INNER_SHARE
         self.is_narrow, self.narrow_round, self.dual, self.outside = False, -1, 0.0, 0.0
-        self.goal, self.last_whole = _ROUGH_GAP, _ROUGH_ROUNDS  # before rows are left out
+        self.goal, self.last_whole = _ROUGH_GAP, _ROUGH_ROUNDS  # of all rows, before shrinking
         self.saved_round = -1
         self.target = self.waited = 0.0
         self.has_ended = False  # whether the last round made no step
@@ -94,10 +94,10 @@ class DistributedSet:
                 records.append({**self.last, "ago": 0.0})
             except ShardLost as lost:
                 self.restore(self.cluster.recover(lost))
-            except _core.Stopped:  # before the scores of a start were there
+            except _core.Stopped:  # before the scores of the start were computed
                 self.is_broken = True
                 return "stopped", records
-            except KeyboardInterrupt:  # some parts have made a step, and others have not
+            except KeyboardInterrupt:  # some shards have made a step, and others have not
                 self.interrupted = self.is_broken = True
                 return "stopped", records
         return status, records
@@ -110,9 +110,9 @@ class DistributedSet:
         while True:
             try:
                 self._begin()
-                while self.rounds < rounds:  # a worker was lost, and with it these
+                while self.rounds < rounds:  # rounds lost with a worker
                     self._round(self.target)
-                if lost_rounds and self.has_ended:  # the last look, which made no step
+                if lost_rounds and self.has_ended:  # the last round, which made no step
                     self._round(self.target)
                 self._look_at_all()
                 if not is_safe:
@@ -122,26 +122,26 @@ class DistributedSet:
                 self.cluster.map(
                     *("certify", self.p, points, coef, self.bias), time.time() + time_left
                 )
-                self.told = None
+                self.answers = None
                 figures = self._certain(finally_=True)
-                self._save()  # what was certified is what will be shown
+                self._save()  # the certified point is the one that is returned
                 return figures
             except ShardLost as lost:
                 self.restore(self.cluster.recover(lost))
                 lost_rounds = not is_safe
-            except _core.Stopped:  # scores of some parts are better than before
+            except _core.Stopped:  # some shards have recomputed their scores
                 return None
             except KeyboardInterrupt:
                 self.interrupted = self.is_broken = True
                 return None
 
     def figures(self) -> Record:
-        """Figures from the running scores, or of the last checkpoint if Ctrl-C left them torn."""
+        """Figures from the running scores, or of the last checkpoint after Ctrl-C in a step."""
         if self.is_broken:
             return self._torn()
         try:
             self._begin()
-            self._look_at_all()  # rows that were left out have a part in the gap as it is now
+            self._look_at_all()  # the gap is that of all rows
             figures = self._certain(finally_=True)
             self._save()
             return figures
@@ -167,8 +167,8 @@ class DistributedSet:
     def _point(self) -> tuple[Floats, Floats]:
         """The point of the last figures, which is the last checkpoint.
 
-        Zero if that is of another problem: without the intercept, its variables are no point of
-        this one.
+        Zero if that is of another problem: with another intercept, its variables may not be
+        feasible for this one.
         """
         if self.cluster.saved[1][self.p] is self.problem:
             return self.cluster.last(self.p)
@@ -177,16 +177,16 @@ class DistributedSet:
 
     @property
     def _newcomers(self) -> int:
-        """How many may join: half of the set, all of an empty one."""
+        """How many rows may join: half of the set, all of an empty one."""
         return max(1, self.capacity // 2) if len(self.members) else self.capacity
 
     # --- a round -----------------------------------------------------------------------------
 
     def _round(self, target: float) -> str:
-        """Measure, choose, solve on the working set, and let all parts take the step."""
-        if self.told is None:
-            self.told = self._step(0, None, None)
-        gap, dual, support, offers = self.told
+        """Choose the working set, solve on it, and apply the step on all shards."""
+        if self.answers is None:
+            self.answers = self._step(0, None, None)
+        gap, dual, support, offers = self.answers
         self._measure(offers)
         self._tell(gap, dual, support)
         near = target < self.last["own_gap"] < 3.0 * target
@@ -195,7 +195,7 @@ class DistributedSet:
         stalls = self._has_stalled() or self._is_indefinite()
         solved = not self.violation > 0.0
         if self.is_narrow:
-            # rows that are left out, and rounding, add to the gap
+            # inactive rows, and rounding, add to the gap
             if self.last["own_gap"] <= 0.6 * target or solved or stalls:
                 return self._widen(target, stalls)
         elif self.last["gap"] <= target:
@@ -204,22 +204,22 @@ class DistributedSet:
             return "stalled"
         elif self.last["gap"] <= self.goal or self.rounds >= self.last_whole:
             self._narrow()
-            offers = self.told[3]
+            offers = self.answers[3]
         leave, fresh = self._choose(offers)
         if len(self.members) == 0:
             return "stalled"
         values = self._solve(dual)
         if len(fresh.beta) == 0 and np.array_equal(values, self.members.beta):
-            # the worst are at hand and nothing moves: be more exact
+            # the set holds the worst rows and nothing moves: solve more accurately
             if self.inner_share < 1e-3:
                 return self._widen(target, False) if self.is_narrow else "stalled"
             self.inner_share *= 0.1
-        self.told = self._step(leave, fresh, values)
+        self.answers = self._step(leave, fresh, values)
         self.rounds += 1
         return "running"
 
     def _step(self, leave: int, fresh: Fresh | None, values: Floats | None) -> tuple[Any, ...]:
-        """Let all parts take a step: the sums of gap terms and dual, the support, the offers."""
+        """Apply a step on all shards: sums of gap terms, dual, support, and candidates."""
         before = self.cluster.moved
         negligible = 0.0
         if self.last:
@@ -244,34 +244,34 @@ class DistributedSet:
         return gap, self.dual, int(support), [reply[2] for reply in replies]
 
     def _narrow(self) -> None:
-        """Look at the rows alone that are not content, or nearly so."""
+        """Shrink to the rows with a KKT violation, or nearly one."""
         if self.problem.n_rows < _FEW_ROWS:
             return
         spare = _SPARE_ROWS // len(self.cluster.parts) + 1
         self.active, self.outside = self.cluster.reduce("narrow", self.p, self.bias, spare)
         self.is_narrow, self.narrow_round = self.active < self.problem.n_rows, self.rounds
-        self.told = self._step(0, None, None)
+        self.answers = self._step(0, None, None)
 
     def _look_at_all(self) -> None:
-        """Bring the scores of rows that were left out up to date."""
+        """Bring the scores of inactive rows up to date."""
         if self.is_narrow:
             self.cluster.map("widen", self.p)
             self.is_narrow, self.outside = False, 0.0
 
     def _widen(self, target: float, stalls: bool) -> str:
-        """Look at all rows again, and see how good the point is for them."""
+        """Make all rows active again, and compute the figures for them."""
         self._look_at_all()
         self.stall = self._new_stall_rule()
-        self.told = self._step(0, None, None)
-        gap, dual, support, offers = self.told
+        self.answers = self._step(0, None, None)
+        gap, dual, support, offers = self.answers
         self._measure(offers)
         self._tell(gap, dual, support)
         if self.pairs:
             self._certain()
         if self.last["gap"] <= target:
             return "converged"
-        # a little is left: the whole settles it faster than a new choice of rows
-        if self.rounds == self.narrow_round:  # leaving rows out brings nothing
+        # near the target: rounds on all rows are faster than another active set
+        if self.rounds == self.narrow_round:  # shrinking gains nothing
             self.goal, self.last_whole = 0.0, 1 << 60
             return "stalled" if stalls else "running"
         self.goal = target
@@ -292,7 +292,7 @@ class DistributedSet:
             )
 
     def _choose(self, offers: Sequence[Sequence[Candidates]]) -> tuple[int, Fresh]:
-        """Let the worst of all join; the oldest leave."""
+        """Add the candidates with the largest KKT violations; the oldest members leave."""
         count = self._newcomers
         if self.pairs:
             count = max(1, count // len(self.bias))
@@ -305,11 +305,11 @@ class DistributedSet:
         owner = np.concatenate([owners for owners, _ in chosen])
         place = np.concatenate([places for _, places in chosen])
         leave = max(0, len(owner) + len(self.members) - self.capacity)
-        order = np.argsort(owner, kind="stable")  # as the parts send them: part by part
+        order = np.argsort(owner, kind="stable")  # as the shards send them: shard by shard
         return leave, self._admit(leave, owner[order].astype(np.int32), place[order])
 
     def _admit(self, leave: int, owner: NDArray[np.int32], place: Rows) -> Fresh:
-        """Let rows of the parts join, in this order."""
+        """Add rows of the shards to the working set, in this order."""
         wanted = [(self.p, place[owner == c]) for c in range(len(self.cluster.parts))]
         taken = self.cluster.each("take", wanted)
         back = np.argsort(np.argsort(owner, kind="stable"), kind="stable")
@@ -322,7 +322,7 @@ class DistributedSet:
         return fresh
 
     def _solve(self, dual: float) -> Floats:
-        """Solve on the working set alone, everything else as it is."""
+        """Solve on the working set alone, all other variables fixed."""
         w, settings = self.members, self.cluster.settings
         problem, n = self.problem, len(self.members)
         if problem.data.kernel.is_precomputed:
@@ -381,7 +381,7 @@ class DistributedSet:
             "kernel_values": self.kernel_values + self.computed,
             "intercept": float(self.bias[0]) if len(self.bias) == 1 else 0.0,
             "bytes": self.bytes,
-            "waited": self.waited,  # seconds, for the parts to take their step
+            "waited": self.waited,  # seconds, for the shards to apply their step
             "active": self.active if self.is_narrow else self.problem.n_rows,
         }
 
@@ -420,7 +420,7 @@ class DistributedSet:
         return bool(-self.last["dual"] > 1.001 * self.cluster.bound(self.p) + slack + 1e-300)
 
     def _torn(self) -> Record:
-        """Figures of the last checkpoint, computed here."""
+        """Figures of the last checkpoint, computed by the driver."""
         beta, scores = self._point()
         problem, b = self.problem, row_biases(self.problem.y, self.bias)
         loss = problem.loss.core(floor_for(self.cluster.settings.tol))
@@ -445,7 +445,7 @@ class DistributedSet:
     )
 
     def _begin(self) -> None:
-        """Take over the problem, with its own intercept; a checkpoint where one is due."""
+        """Set up the problem, with its own intercept; save a checkpoint where one is due."""
         if not self.has_begun:
             if self.cluster.problems[self.p] is not self.problem:
                 beta = self.problem.feasible(self.cluster.gather(self.p))
@@ -455,7 +455,7 @@ class DistributedSet:
             elif self.p in self.cluster.single:
                 self.cluster.rebuild(self.p, "float64")
             self.cluster.map("disband")
-            self.members, self.told = Members(), None
+            self.members, self.answers = Members(), None
         if not self.has_begun or self.rounds >= self.saved_round + _BETWEEN_CHECKPOINTS:
             self._save()
         self.has_begun = True
@@ -468,7 +468,7 @@ class DistributedSet:
         self.saved_round = self.rounds
 
     def restore(self, kept: dict[str, Any]) -> None:
-        """Begin again at a checkpoint: the working set's rows are asked for once more."""
+        """Restart from a checkpoint: fetch the working set's rows again."""
         if kept.get("phase") != "set" or kept["p"] != self.p or kept["precision"] != self.precision:
             self.has_begun = False
             return
@@ -478,13 +478,13 @@ class DistributedSet:
         self.stall = self._new_stall_rule()
         self.stall.state = np.asarray(kept["stall"]).tolist()
         self.has_begun = True
-        self.members, self.told, self.saved_round = Members(), None, self.rounds
+        self.members, self.answers, self.saved_round = Members(), None, self.rounds
         self.cluster.map("disband")
         owner = np.asarray(kept["owner"], dtype=np.int32)
         place = np.asarray(kept["place"], dtype=np.int64)
         if len(owner) == 0:
             return
-        self.told = self._step(0, self._admit(0, owner, place), None)
+        self.answers = self._step(0, self._admit(0, owner, place), None)
 
 
 def _middle(top: float, bottom: float, otherwise: float) -> float:

@@ -4,5 +4,5 @@ pairs.py        "pairs": working sets, for any kernel
 frank_wolfe.py  "gilbert"
 saddle.py       "saddle" (Saddle-SVC)
 distance.py     bounds of a distance from both sides
-shards.py       what the last two share on engines
+shards.py       common code of "gilbert" and "saddle" on engines
 """

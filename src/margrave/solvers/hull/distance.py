@@ -1,4 +1,4 @@
-"""Distances of hulls: what the solvers of these problems share.
+"""Distances of hulls: bounds and checks that all hull solvers use.
 
 Rows with y = +1 and with y = -1 have weights eta, xi >= 0 that sum to one and do not exceed their
 caps C_i; the points A eta and B xi run through the (reduced) hulls of the two classes.
@@ -8,7 +8,7 @@ caps C_i; the points A eta and B xi run through the (reduced) hulls of the two c
     L(w)    = m(w)^2 / (2 |w|^2)  <=  U*  <=  U        for every w with m(w) > 0
 
 The optimal z separates the classes with the largest margin; (U - L) / U is the certificate. With
-G = 2 U - m(z), the duality gap that the compiled solver knows without cancellation,
+G = 2 U - m(z), the duality gap that the compiled solver computes without cancellation,
 U - L(z) = G - G^2 / (4 U). If m(z) <= 0, L is zero and nothing is certified; as U goes to zero the
 hulls overlap, and no direction separates them.
 """
@@ -26,7 +26,7 @@ from margrave.problem import Data, Floats, Problem, Solution, loaded
 from margrave.rounds import Core, Record
 from margrave.solvers.base import Settings
 
-NOTHING = 1e-12  # of the largest |x|^2: a U below it is none
+NOTHING = 1e-12  # of the largest |x|^2: a U below it counts as zero
 
 
 def bounds(U: float, G: float) -> tuple[float, float]:
@@ -45,7 +45,7 @@ def largest_square(data: Data) -> float:
 
 
 def first_rows(problem: Problem) -> Floats:
-    """Feasible variables: the first rows of either class, in full as far as they go."""
+    """Feasible variables: the first rows of each class at their caps, up to the sum."""
     beta = np.zeros(problem.n_rows)
     for side in (problem.y > 0, problem.y < 0):
         beta[side] = fill(np.zeros(int(side.sum())), problem.C[side], problem.total)
@@ -56,7 +56,7 @@ class HullCore:
     """The compiled solver with its figures in terms of hulls.
 
     Of a distance `objective` is U, `dual` is -L and `gap` is (U - L) / U. With a linear term
-    (regression) the figures are those of any machine.
+    (regression) the figures are the usual ones.
     """
 
     def __init__(self, core: Core, problem: Problem) -> None:
@@ -109,10 +109,10 @@ class HullCore:
 def refuse_overlap(
     problems: Sequence[Any], solutions: list[Solution], settings: Settings
 ) -> list[Solution]:
-    """Raise where there is no distance; else return the solutions.
+    """Raise where the hulls overlap; else return the solutions.
 
-    Only a solver that has stopped by itself can tell: one whose time or rounds are used up, or that
-    was interrupted, has found no points of the hulls that are near each other, nor a direction.
+    Only a solver that stopped by itself can know: one that was interrupted, or whose time or rounds
+    are used up, may have found neither near points of the hulls nor a separating direction.
     """
     for number, (problem, solution) in enumerate(zip(problems, solutions, strict=True)):
         if not getattr(problem, "is_hull", False) or problem.shift is not None:

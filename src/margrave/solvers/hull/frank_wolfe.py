@@ -1,6 +1,6 @@
-"""Frank-Wolfe steps between two hulls (Gilbert's method), alone and among workers.
+"""Frank-Wolfe steps between two hulls (Gilbert's method), local and distributed.
 
-    min over eta, xi   U = 1/2 |z|^2,   z = A eta - B xi,    eta and xi in their S (see `hull.py`)
+    min over eta, xi   U = 1/2 |z|^2,   z = A eta - B xi,    eta, xi in their S (`blocks/hull.py`)
 
 A round looks along z for the corner v of the two hulls with the least z'v, and steps towards it:
 
@@ -8,13 +8,13 @@ A round looks along z for the corner v of the two hulls with the least z'v, and 
     D = v - a,       t up to where a weight reaches an end                 "pairwise", of one class
 
 where a is the corner of largest z'a in the smallest face around the class's weights, so that a step
-takes weight from the worst rows and not from all alike. Of these steps the best one is taken. The
-corner brings the certificate with it: m(z) = z'v.
+takes weight from the worst rows instead of all rows. The best of these steps is taken. The corner
+also gives the certificate: m(z) = z'v.
 
-Blocks of rows (`CornerBlock`) hold weights and scores; what goes between them and the caller is
-vectors of one number per feature, and numbers. Without caps a corner is a row, the first of those
-that the blocks offer: one exchange per round. Caps ask for the level up to which rows are in full,
-which a few more exchanges find exactly.
+Blocks of rows (`CornerBlock`) hold weights and scores; they exchange with the caller only vectors
+of one number per feature, and numbers. Without caps a corner is a single row, the best of those
+that the blocks propose: one exchange per round. With caps a few more exchanges find the level up to
+which rows are at their caps.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from margrave.solvers.hull.shards import (
     split_rows,
 )
 
-_FRESH = 100  # rounds after which z is summed up anew
+_FRESH = 100  # rounds after which z is recomputed
 
 
 class FrankWolfe(BaseEstimator):  # type: ignore[misc]
@@ -90,7 +90,7 @@ class FrankWolfe(BaseEstimator):  # type: ignore[misc]
 
 
 class _Run(HullRun):
-    """The way of one problem."""
+    """Frank-Wolfe rounds on one problem."""
 
     def __init__(
         self, solver: FrankWolfe, problem: Problem, settings: Settings, where: str
@@ -151,7 +151,7 @@ class _Run(HullRun):
             towards, away, room = look(shards, z, move)
             corner = towards[0] + towards[1]
             U = 0.5 * dot(z, z)
-            if self.tell(shards, U, bounds(U, 2.0 * U - dot(z, corner))[0]):
+            if self.report(shards, U, bounds(U, 2.0 * U - dot(z, corner))[0]):
                 return
             # 2. the best of the steps
             steps = [(PLAIN, corner - z, 1.0)]
@@ -159,7 +159,7 @@ class _Run(HullRun):
                 steps.append((kind, to - off, float(most)))
             gain, kind, step, D = max((_best(dot, z, *one) for one in steps), key=_gain)
             if not gain > 1e-16 * U:
-                return  # no further in double precision
+                return  # double precision is exhausted
             z, move = z + step * D, (kind, step)
 
 
@@ -174,7 +174,7 @@ def _kernel_dot(a: Floats, b: Floats) -> float:
 def _best(
     dot: Callable[[Floats, Floats], float], z: Floats, kind: int, D: Floats, room: float
 ) -> tuple[float, int, float, Floats]:
-    """What U gains by the best step of this kind, the kind, the step and its direction."""
+    """The decrease of U by the best step of this kind, the kind, the step and its direction."""
     slope, square = dot(z, D), dot(D, D)
     if not (slope < 0.0 and square > 0.0):
         return 0.0, kind, 0.0, D
@@ -186,13 +186,13 @@ def _gain(step: tuple[float, int, float, Floats]) -> float:
     return step[0]
 
 
-# Make the last step, and look along z: corners of both classes to go to, those to go away from
-# (none for plain steps), and the largest step of each class between the two.
+# Make the last step, and look along z: the corners of both classes to step towards, the away
+# corners (none for plain steps), and the largest step of each class between the two.
 Look = tuple[list[Floats], list[Floats], list[float]]
 
 
 def _capped(shards: Shards, z: Floats, move: Move | None) -> Look:
-    """Look at rows with caps: first for the levels up to which corners are filled."""
+    """Corners of rows with caps: first find the levels up to which they are filled."""
     ends, full = zip(*shards.map("aim", z, move), strict=True)
     totals = np.concatenate([[1.0, 1.0], 1.0 - sum(full)])[: len(ends[0])]
     parts, rooms = zip(*shards.map("corner", *find_levels(shards, ends, totals)), strict=True)
@@ -201,21 +201,21 @@ def _capped(shards: Shards, z: Floats, move: Move | None) -> Look:
 
 
 class _Tips:
-    """Look at rows without caps: a corner is a row, the first one of the blocks' lists."""
+    """Corners of rows without caps: a corner is a row, the first one of the blocks' lists."""
 
     def __init__(self) -> None:
         self.first: list[int] | None = None  # the block of each, the last time
 
     def __call__(self, shards: Shards, z: Floats, move: Move | None) -> Look:
         first = self.first
-        told = shards.each(
+        answers = shards.each(
             "tips",
             [
                 (z, move, None if first is None else [block == number for block in first])
                 for number in range(len(shards))
             ],
         )
-        lists = list(zip(*told, strict=True))
+        lists = list(zip(*answers, strict=True))
         self.first = [int(np.argmin([score for score, _, _ in tips])) for tips in lists]
         best = [tips[block] for tips, block in zip(lists, self.first, strict=True)]
         vectors = [vector for _, _, vector in best]

@@ -1,18 +1,19 @@
-"""Pair swaps: points of two hulls as near to each other as can be.
+"""Pair swaps: the nearest points of two hulls.
 
     min over eta, xi   1/2 |A eta - B xi|^2,    sum eta = sum xi = 1,  0 <= eta_i, xi_i <= cap_i
 
 A swap moves weight from one row of a class to another, the pair that violates optimality most:
 
     i = argmin over eta_i < cap_i of z'x_i,    j = argmax over eta_j > 0 of z'x_j
-    t = z'(x_j - x_i) / |x_i - x_j|^2, or less where eta_i or eta_j reaches an end
+    t = z'(x_j - x_i) / |x_i - x_j|^2, or less where eta_i or eta_j reaches a bound
 
-It is the working-set solver with two sums to keep (``cpp/inner.hpp``, `swap`): thousands of rows at
-a time on their own kernel block, kernel rows from the cache, many rows by way of the active ones,
-and the bounds of `hull.py` in double precision at the end. nu-regression is the same on twice the
-rows, once as points above the tube and once as points below, with the targets as a linear term.
+It is the working-set solver with two fixed sums (``cpp/inner.hpp``, `swap`): thousands of rows at a
+time on their own kernel block, cached kernel rows, shrinking for many rows, and the bounds of
+`distance.py` in double precision at the end. nu-regression is the same on twice the rows, once as
+points above the tube and once as points below, with the targets as a linear term.
 
-Blocks of rows, with workers elsewhere or not, have the working set among them (`distributed.py`).
+Blocks of rows, in this process or on workers, use the distributed working set
+(`distributed/working_set.py`).
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ from margrave.solvers.kernel.working_set import core_of
 
 
 class PairSwaps(BaseEstimator):  # type: ignore[misc]
-    """Exact solver for hulls with any kernel: the machines with nu, and the hard margin.
+    """Exact solver for hulls with any kernel: NuSVC, NuSVR and HardMarginSVC.
 
     Parameters
     ----------
     size : int, optional
         Rows per round; by default up to 2048.
     partitions : int, optional
-        Blocks of rows; unless given, one, or one for each worker of an engine elsewhere.
+        Blocks of rows; unless given, one, or one for each worker of an engine with other processes.
 
     Examples
     --------
@@ -76,7 +77,7 @@ class PairSwaps(BaseEstimator):  # type: ignore[misc]
     def _in_blocks(
         self, problems: Sequence[Problem], settings: Settings, starts: Sequence[Floats] | None
     ) -> list[Solution]:
-        """The working set among blocks of rows, from what a sample says or the first rows."""
+        """The distributed working set, started from a sample or from the first rows."""
         if any(problem.shift is not None for problem in problems):
             raise ValueError(
                 "the solver 'pairs' works with NuSVR on this machine and in one block; leave out"

@@ -1,4 +1,4 @@
-"""Saddle-SVC: hulls by a saddle point, some features at a time, alone and among workers.
+"""Saddle-SVC: hulls by a saddle point, some features at a time, local and distributed.
 
 After Jin, Huang and Li, "SVM via Saddle Point Optimization: New Bounds and Distributed Algorithms",
 with corrections. With the entropy H(x) = sum x log x and rows scaled to |x| <= 1,
@@ -15,14 +15,14 @@ The features fall into m blocks. A round takes one of them, F, at random:
     sigma = sqrt(m gamma) / (2 q),  theta = 1 - 1 / (m + q sqrt(m / gamma)),
     k2 = m / tau,  k1 = 1 / (gamma + k2)
 
-gamma stands for the accuracy: gamma = eps U / (2 (log n1 + log n2)), with eps halved from stage to
-stage as the bounds of `hull.py` allow, so that nothing has to be known of the optimum beforehand.
+gamma determines the accuracy: gamma = eps U / (2 (log n1 + log n2)), with eps halved from stage to
+stage as the bounds of `distance.py` allow, so that no guess of the optimum is needed.
 The published form has a gamma from a guess beta of the optimum, one feature at a time, rotated
 rows, and stops when U changes little, whatever the gap.
 
-Rows are split among blocks (`SaddleBlock`), w is the caller's, the order of features comes from a
-seed that all share. delta is linear in the weights, so that one exchange per round is enough, in
-which blocks answer with sums for the next features; caps take some more for the projection.
+Rows are split among blocks (`SaddleBlock`), the caller holds w, and the order of features comes
+from a common seed. delta is linear in the weights, so that one exchange per round is enough, in
+which blocks return sums for the next features; with caps the projection takes some more.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ class Saddle(BaseEstimator):  # type: ignore[misc]
         Features at a time; unless given, all.
     rotate : bool, optional
         Whether to rotate the rows so that all features are alike (a Hadamard transform, which makes
-        sparse rows dense). Unless given, where features are taken in turns and some entries stand
-        out.
+        sparse rows dense). By default only where `size` is less than all features and some
+        entries are much larger than others.
     partitions : int, optional
         Blocks of rows; unless given, one, or one for each worker of an engine.
     as_published : bool, default=False
-        Run the algorithm as it is printed: one feature at a time, rotated, a fixed `beta`, and its
+        Run the published algorithm: one feature at a time, rotated, a fixed `beta`, and its
         own rule to stop.
     beta : float, default=1e-3
         Guess of the optimum of rows scaled to length one, for the published form.
@@ -123,7 +123,7 @@ class Saddle(BaseEstimator):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class _Pace:
-    """The numbers of a stage; see the module."""
+    """Step lengths of a stage; see the module."""
 
     m: int
     q: float
@@ -151,7 +151,7 @@ class _Pace:
 
 
 class _Run(HullRun):
-    """The way of one problem."""
+    """The stages and rounds of one problem."""
 
     def __init__(self, solver: Saddle, problem: Problem, settings: Settings, where: str) -> None:
         super().__init__("saddle", problem, settings, where)
@@ -161,7 +161,7 @@ class _Run(HullRun):
         self.plane: Floats | None = None
 
     def solve(self, start: Floats | None) -> Solution:
-        """Make rounds on shards until the gap is certified or a budget used up."""
+        """Run rounds on shards until the gap is certified or a budget is used up."""
         problem, solver = self.problem, self.solver
         caps = problem.C
         weight = np.empty(problem.n_rows)
@@ -237,8 +237,8 @@ class _Run(HullRun):
         eps, checked = _FIRST, 0
         pace = None
         for self.round in itertools.count():
-            # 1. certificate and stage, every now and then
-            often = 1 if published else 4  # in the rounds of a stage
+            # 1. certificate and stage, at intervals
+            often = 1 if published else 4  # times in the rounds of a stage
             if pace is None or often * (self.round - checked) >= pace.rounds or self._is_over():
                 shards.map("settle", c)
                 c = np.zeros(2)
@@ -254,10 +254,10 @@ class _Run(HullRun):
             old = w[features].copy()
             w[features] = (old + pace.sigma * delta) / (1.0 + pace.sigma)
             # 3. the weights of the rows, and sums for the next features
-            told = shards.map("step", w[features] - old, pace.k1, pace.k2, c, guess)
+            answers = shards.map("step", w[features] - old, pace.k1, pace.k2, c, guess)
             features = _slice(order, m, size)
-            c, now, then = self._project(shards, told, guess)
-            guess = c  # for the next round, in which it will be much the same
+            c, now, then = self._project(shards, answers, guess)
+            guess = c  # for the next round, where it hardly changes
 
     def _pace(self, m: int, longest: float, eps: float, U: float) -> _Pace:
         n1, n2 = (int((self.problem.y == sign).sum()) for sign in (1.0, -1.0))
@@ -266,7 +266,7 @@ class _Run(HullRun):
             n = self.problem.n_rows
             gamma = self.settings.tol * self.solver.beta / (2.0 * math.log(n))
             return _Pace(m, math.sqrt(math.log(n)), gamma)
-        # half of the bound is faster; where the gap grows twice it was too little
+        # half of the bound is faster; if the gap grows twice, it was too small
         self.worse = self.worse + 1 if self.gap_now > self.gap_last else 0
         self.gap_last = self.gap_now
         if self.worse >= 2:
@@ -278,10 +278,10 @@ class _Run(HullRun):
         return self.settings.is_over or 0 <= limit <= self.round
 
     def _project(
-        self, shards: Shards, told: list[Floats], guess: Floats
+        self, shards: Shards, answers: list[Floats], guess: Floats
     ) -> tuple[Floats, Floats, Floats]:
         """Find the shifts c; also the next features' A eta - B xi with new and with old weights."""
-        first: list[list[Floats]] = [told]
+        first: list[list[Floats]] = [answers]
         last: list[Any] = []
 
         def probe(c: Floats) -> tuple[Floats, Floats, Floats]:
@@ -315,7 +315,7 @@ class _Run(HullRun):
             self.best = U
             shards.map("keep")
         unit = self.scale * self.scale
-        over = self.tell(shards, self.best * unit, self.bound * unit)
+        over = self.report(shards, self.best * unit, self.bound * unit)
         return None if over or self._is_over() else U
 
 
@@ -330,12 +330,12 @@ def _slice(order: np.random.Generator, m: int, size: int) -> slice:
     return slice(first, first + size)
 
 
-def _added(told: Sequence[Floats]) -> tuple[Floats, ...]:
-    """Add up what blocks say in `probe`: mass, number, log of the rest, and three sums.
+def _added(answers: Sequence[Floats]) -> tuple[Floats, ...]:
+    """Add up the results of `probe`: mass, number, log of the rest, and three sums.
 
     The last sum is relative to exp(rest).
     """
-    tables = np.array(told)
+    tables = np.array(answers)
     size = (tables.shape[2] - 4) // 3
     largest = tables[:, :, 2].max(axis=0)
     with np.errstate(invalid="ignore"):

@@ -1,4 +1,4 @@
-"""What the solvers of hull distances on shards share: levels, certificates, solutions."""
+"""Common code of the hull solvers on shards: levels, certificates, solutions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _GATHERED = 512  # scores that are fetched to find a level among them
 
 
 def refuse_distances(solver: str, problems: Sequence[Any]) -> None:
-    """Raise for problems that are no distances of hulls."""
+    """Raise for problems that are not distances of hulls."""
     refuse_unless(solver, problems, ("free",), ("hull",))
     if any(problem.shift is not None for problem in problems):
         raise ValueError(
@@ -36,7 +36,7 @@ def refuse_distances(solver: str, problems: Sequence[Any]) -> None:
 
 
 def split_rows(n: int, count: int) -> list[NDArray[np.int64]]:
-    """Deal the rows to so many blocks, as they come.
+    """Split the rows into so many blocks, in their order.
 
     Examples
     --------
@@ -52,7 +52,7 @@ def solve_each(
     run: Callable[[Any, str], HullRun],
     settings: Settings,
 ) -> list[Solution]:
-    """Solve the problems one after the other; `run` makes the way of one, which has a place."""
+    """Solve the problems one after the other; `run` makes the solver of one, given its place."""
     for problem, start in zip(problems, starts or [], strict=bool(starts)):
         check_start(problem, start)
     solutions = []
@@ -64,7 +64,7 @@ def solve_each(
 
 
 def _with_losses(run: HullRun, start: Floats | None) -> Solution:
-    """Solve; where workers are lost, from the start again."""
+    """Solve, again from the start when a worker is lost."""
     for attempt in itertools.count(1):
         try:
             return run.solve(start)
@@ -78,15 +78,15 @@ def _with_losses(run: HullRun, start: Floats | None) -> Solution:
 def find_levels(shards: Shards, ends: Sequence[Floats], totals: Floats) -> tuple[Floats, Floats]:
     """Find the level up to which each of the shards' lists is filled to its total.
 
-    Rows below the level are in full, and those at it by the share that is returned with it. `ends`
-    are what the blocks say of their lists (`blocks.corners.Lists`). Where the lowest rows suffice
-    that is all it takes; else the blocks count their rows below a grid of levels, which is narrowed
-    until what is left between two of them can be fetched: few rows, or all those of one level.
+    Rows below the level are at their caps, those at the level at the fraction that is returned with
+    it. `ends` are from the blocks' lists (`blocks.corners.Lists`). If the lowest rows suffice, no
+    call is needed; else the blocks count their rows below a grid of levels, which is refined until
+    the rows between two of them can be fetched: few rows, or all those of one level.
     """
     low, high = np.min(ends, axis=0)[:, 0], np.max(ends, axis=0)[:, 1]
     lowest = np.sum([np.where(end[:, 0] == low, end[:, 2], 0.0) for end in ends], axis=0)
     level, share = low.copy(), np.zeros(len(low))
-    totals = np.where(totals > 1e-12, totals, 0.0)  # none but rounding
+    totals = np.where(totals > 1e-12, totals, 0.0)  # the rest is rounding
     done = (lowest >= totals * (1.0 - 1e-13)) | (low == np.inf)
     share[done] = np.clip(totals[done] / np.maximum(lowest[done], 1e-300), 0.0, 1.0)
     if done.all():
@@ -125,7 +125,7 @@ def find_levels(shards: Shards, ends: Sequence[Floats], totals: Floats) -> tuple
 
 
 class HullRun:
-    """The way of one distance: bounds so far, progress, and the solution at the end."""
+    """Base of the solvers of one distance: best bounds, progress, and the solution."""
 
     def __init__(self, name: str, problem: Problem, settings: Settings, where: str) -> None:
         self.name, self.problem, self.settings, self.where = name, problem, settings, where
@@ -137,7 +137,7 @@ class HullRun:
         """Solve the problem, from a feasible start if given."""
         raise NotImplementedError
 
-    def tell(self, shards: Shards, U: float, L: float, **extra: Any) -> bool:
+    def report(self, shards: Shards, U: float, L: float, **extra: Any) -> bool:
         """Report a point with U and the bound L of the plane that would be stored with it.
 
         True if it was the last. The dual value is the best bound so far, which may be another
@@ -169,13 +169,16 @@ class HullRun:
     def solution(
         self, weight: Floats, running: Floats | None = None, plane: Floats | None = None
     ) -> Solution:
-        """Return the weights with their bounds, computed anew in double precision.
+        """Return the weights with their bounds, recomputed in double precision.
 
-        Where there is no time for that the `running` scores have to do; without any nothing is
-        known of the weights. The `plane` is that of the weights themselves unless given.
+        Without the time for that the `running` scores are used; without these the gap is unknown.
+        The `plane` is that of the weights themselves unless given.
         """
         problem = self.problem
-        for side in (problem.y > 0, problem.y < 0):  # of all blocks, also when stopped half-way
+        for side in (
+            problem.y > 0,
+            problem.y < 0,
+        ):  # sums over all blocks, also after a stop in mid-step
             weight[side] = np.minimum(weight[side] / weight[side].sum(), problem.C[side])
         beta = problem.y * weight
         found = self._scores(beta)
@@ -203,7 +206,7 @@ class HullRun:
         )
 
     def _scores(self, beta: Floats) -> Floats | None:
-        """K beta; None if there is no time for it, unless it takes hardly any."""
+        """K beta; None if there is no time for it and it is not cheap."""
         data, rows = self.problem.data, self.problem.data_rows
         used = np.flatnonzero(beta)
         is_cheap = data.is_linear or len(used) * len(rows) < CHEAP

@@ -1,4 +1,4 @@
-"""Where the least-squares problems of expectation maximization are solved.
+"""The least-squares problems of expectation maximization, in weights or coefficients.
 
     min over z   P(z) = 1/2 |z|^2 + sum_i loss_i(x_i'z)
 
@@ -11,7 +11,7 @@ or, with z = X'om and K = X X' any kernel matrix, in coefficients of the rows,
 
     om_i = u_i  where D_i = 0,     (K + 1/D) om + b = f + u/D  on the others.        no Gram product
 
-A dual point beta comes with the parabolas, and with it the duality gap.
+The parabolas also give a dual point beta, and with it the duality gap.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from margrave.solvers.distributed.block_minimization import best_step
 from margrave.solvers.linear.newton import solve_positive, unit_of
 from margrave.solvers.linear.stretches import pieces_of
 
-HOLD = 1e-9  # of what all rows could bend: keeps a free intercept where none bends
-_SINGLE_TOL = 1e-4  # from which on single-precision products make good steps
+HOLD = 1e-9  # of the sum of C: ridge on a free intercept, in case no row has curvature
+_SINGLE_TOL = 1e-4  # gap from which on single-precision products are accurate enough for steps
 CLAMP = 1e-8  # the least c of "em", in units of the targets
 WARM = 0.05  # first width of "fast" from a good start, in units of the targets
 NARROWER, NARROWEST = 0.25, 1e-15  # by how much and how far the width of "fast" shrinks
-NEAR = 1e-3  # of the width per bent row: what a step may still promise when that shrinks
-FLAT, FLATTER = 0.1, 1e-3  # of the first rate: where a line search ends
-_TRIALS = 6  # steps that it looks at together
+NEAR = 1e-3  # of the width per row near its kink: predicted gain at which the width shrinks
+FLAT, FLATTER = 0.1, 1e-3  # of the first derivative: where a line search ends
+_TRIALS = 6  # steps per call of a line search
 INDEFINITE = (
     "the solver 'em' needs a kernel that is positive semidefinite, and this one is not on these"
     " rows; solver='exact' works with every kernel"
@@ -61,7 +61,7 @@ _VECTORS = 30  # of a number per row, beside the features
 
 @dataclass(frozen=True)
 class Figures:
-    """What a point is worth: primal and dual values, nonzero dual variables, s of bent rows."""
+    """Primal and dual values of a point, nonzero dual variables, s of rows near a kink."""
 
     primal: float
     dual: float
@@ -77,11 +77,11 @@ class _Iterated:
     first_width: float
 
     def iterations(self: Any, mode: str) -> Iterator[Figures | None]:
-        """Go to the minimum of parabolas at the present point, or as far as it pays."""
+        """Go to the minimum of the parabolas at the present point, or of the line search."""
         narrow = mode == "fast"
         self.width = self.first_width if narrow else CLAMP * self.unit
         while self.width > NARROWEST * self.unit:
-            # 1. parabolas at the present point, and what it is worth
+            # 1. parabolas at the present point, and its figures
             figures = self.measure(narrow)
             yield figures
             # 2. the step to their minimum
@@ -91,7 +91,7 @@ class _Iterated:
                     yield finished
                 self.width *= NARROWER
                 continue
-            # 3. as far as it pays
+            # 3. the line search
             t = 1.0
             if mode != "published":
                 self.look_along()
@@ -100,7 +100,7 @@ class _Iterated:
 
 
 class Weights(_Iterated):
-    """The weights of a linear machine, with its rows in shards."""
+    """The weights of a linear model, with its rows in shards."""
 
     dual_model = False
 
@@ -124,7 +124,7 @@ class Weights(_Iterated):
         self.kept_z, self.kept_scale = self.z, self.scale
 
     def start_at(self, z: Floats | None) -> None:
-        """Begin with good weights, and then with parabolas that are narrow already."""
+        """Start from good weights, with parabolas that are narrow already."""
         if z is not None:
             self.z, self.first_width = z, WARM * self.unit
 
@@ -137,12 +137,12 @@ class Weights(_Iterated):
         if self.free:
             self.z = np.append(v[:-1], self._best_intercept(v))
         calls = [(self.z, part, self._left()) for part in parts]
-        paid, conjugate, support = np.sum(self.shards.each("evaluate", calls), axis=0)
+        losses, conjugate, support = np.sum(self.shards.each("evaluate", calls), axis=0)
         norm = 0.5 * float(self.z @ (self.penalty * self.z))
-        return Figures(norm + paid, norm + conjugate, int(support), 0.0)
+        return Figures(norm + losses, norm + conjugate, int(support), 0.0)
 
     def _best_intercept(self, v: Floats) -> float:
-        """The intercept at which the weights pay least."""
+        """The intercept of least loss for the weights."""
         nothing, one = np.append(v[:-1], 0.0), np.zeros(self.size)
         one[-1] = 1.0
         self.shards.map("settle", nothing, self._left())
@@ -158,7 +158,7 @@ class Weights(_Iterated):
         return sign * best_step(rates, math.inf)
 
     def measure(self, narrow: bool) -> Figures:
-        """Lay the parabolas at the present point, and see what it is worth."""
+        """Compute the parabolas and the figures at the present point."""
         self.triangle, combined, numbers = self.shards.reduce(
             "sums", self.z, self.width, narrow, self.free, self.single, self._left()
         )
@@ -186,7 +186,7 @@ class Weights(_Iterated):
         return -float(self.gradient @ self.step)
 
     def finish(self) -> Figures | None:
-        """Weights come as near to the corners as anybody asks for."""
+        """Weights can be computed to any accuracy: no exact last step."""
         return None
 
     def look_along(self) -> None:
@@ -220,7 +220,7 @@ class Weights(_Iterated):
         return {"beta": beta, "scores": scores - b, "intercept": b, "weights": weights}
 
     def close(self) -> None:
-        """Let go of the shards."""
+        """Release the shards."""
         self.shards.close()
 
     def _left(self) -> float:
@@ -228,10 +228,10 @@ class Weights(_Iterated):
 
 
 class Coefficients(_Iterated):
-    """A coefficient per row, with the whole kernel matrix at hand.
+    """A coefficient per row, with the whole kernel matrix in memory.
 
-    The model that is kept is that of the dual point itself: it has no weights, and coefficients
-    outside the box would be no certificate.
+    The model that is kept is the dual point itself: there are no weights, and coefficients outside
+    the box would have no certificate.
     """
 
     dual_model = True
@@ -262,11 +262,11 @@ class Coefficients(_Iterated):
         return figures
 
     def measure(self, narrow: bool) -> Figures:
-        """Lay the parabolas at the present point; the figures are those of its dual point."""
+        """Compute the parabolas at the present point, and the figures of its dual point."""
         f = self.inner + self.b
         self.parabolas = Parabolas(self.sides, self.weight, f, self.width, narrow, self.before)
         self.before = None if narrow else self.parabolas.scales
-        # after steps of any length the coefficients, cut off at their bounds, may be better
+        # after a step of any length the coefficients, clipped to their bounds, may be better
         candidates = [self.parabolas.beta] if narrow else [self.parabolas.beta, self.om]
         found = []
         for candidate in candidates:
@@ -290,9 +290,9 @@ class Coefficients(_Iterated):
         return Figures(primal, dual, int(np.count_nonzero(beta)), bent)
 
     def finish(self) -> Figures:
-        """Put the rows between their bounds onto their corners: the optimum, if they are the ones.
+        """Solve for the rows between their bounds to be exactly at their kinks.
 
-        The limit of narrow parabolas: their curvature without end.
+        The limit of narrow parabolas; the optimum, if the right rows are between their bounds.
         """
         u, problem = self.parabolas.u, self.problem
         between = (np.abs(u) > 0.0) & (np.abs(u) < problem.C) & (self.parabolas.D > 0.0)
@@ -330,7 +330,7 @@ class Coefficients(_Iterated):
         return new, b
 
     def look_along(self) -> None:
-        """Nothing has to be got ready."""
+        """Nothing to prepare."""
 
     def rates(self, steps: Floats) -> Floats:
         """Derivatives of the objective along the step."""
@@ -341,11 +341,11 @@ class Coefficients(_Iterated):
     def move(self, t: float) -> None:
         """Make a step."""
         self.om = self.om + t * self.step
-        # anew, not K om + t K step: what is added up drifts
+        # recomputed: adding t K step would accumulate rounding errors
         self.inner, self.b = self.K @ self.om, self.b + t * self.along_b
 
     def keep(self, primal: bool, dual: bool) -> None:
-        """Keep the dual point, which is the model as well."""
+        """Keep the dual point, which is also the model."""
         if dual:
             self.kept = self.last
 
@@ -358,7 +358,7 @@ class Coefficients(_Iterated):
         return {"beta": beta, "scores": scores, "intercept": b}
 
     def close(self) -> None:
-        """Let go of the matrix."""
+        """Release the matrix."""
         self.K = np.empty((0, 0))
 
 
@@ -417,7 +417,7 @@ def _check_features(count: int, n: int, settings: Settings) -> None:
 
 
 def _factor(K: Floats, diagonal: Floats) -> tuple[Floats, bool]:
-    """Cholesky factor of K + diag; rounding may ask for a little more on the diagonal."""
+    """Cholesky factor of K + diag; rounding may require a slightly larger diagonal."""
     at, trace = np.arange(len(K)), float(np.trace(K)) + float(diagonal.sum())
     for ridge in (0.0, 1e-14, 1e-12, 1e-10):
         system = K.copy()
@@ -433,7 +433,7 @@ def _factor(K: Floats, diagonal: Floats) -> tuple[Floats, bool]:
 
 
 def line_search(rate: Callable[[Floats], Floats], flat: float) -> float:
-    """A step at which an increasing rate is nearly zero, and not above it but for a full step.
+    """A step at which an increasing rate is nearly zero, from below unless it is a full step.
 
     Examples
     --------

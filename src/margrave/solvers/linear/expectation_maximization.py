@@ -1,15 +1,16 @@
-"""Expectation maximization for machines with straight losses: least squares again and again.
+"""Expectation maximization for piecewise linear losses: repeated least squares.
 
     min over z   P(z) = 1/2 |z|^2 + sum_i 2 s_i max(0, a_i),   a_i = b_i (r_i - x_i'z),  C_i = 2 s_i
 
 "em"    c_i = |a_i|; parabolas a + a^2 / (2 c) + c / 2 touch the losses from above, and z goes to
         their minimum (Polson and Scott, 2011; Perkins, Xu, Zhu and Zhang, "Fast parallel SVM using
         data augmentation", 2015), or where P is least on the way to it: P never rises. c_i is at
-        least 1e-8, which costs no more than half of that per row on its corner.
-"fast"  c_i = e for rows with |a_i| < e, the others straight lines: far rows only hold back. When
-        the minimum is near e shrinks to a quarter. The same sums, over few rows, and fewer of them.
+        least 1e-8, which adds at most half of that to the loss of a row at its kink.
+"fast"  c_i = e for rows with |a_i| < e, the others linear: parabolas of far rows only slow down the
+        steps. Near the minimum e shrinks to a quarter. The same sums, over few rows, and fewer
+        iterations.
 
-The dual point beta_i = b_i s_i (1 + a_i / c_i), cut off at its bounds, certifies the duality gap.
+The dual point beta_i = b_i s_i (1 + a_i / c_i), clipped to its bounds, certifies the duality gap.
 `augmentation.py` solves the least squares in weights or in coefficients of the rows.
 """
 
@@ -53,7 +54,7 @@ _SHARE, _SAMPLE_TOL = 10, 1e-2
 class ExpectationMaximization(BaseEstimator):  # type: ignore[misc]
     """Least squares with weights that follow the residuals, for the hinge and the tube.
 
-    Linear machines need sums over the rows alone: one pass per iteration, on any engine, of rows
+    Linear models only need sums over the rows: one pass per iteration, on any engine, of rows
     that may also come in blocks. Other kernels, and linear ones with more features than rows, need
     the whole kernel matrix in memory: 24 bytes per pair of rows.
 
@@ -63,11 +64,11 @@ class ExpectationMaximization(BaseEstimator):  # type: ignore[misc]
         See the module.
     features : int, optional
         Replace the kernel by that of so many landmarks, chosen by a pivoted Cholesky factor: a
-        linear machine on as many features, whose optimum is that of functions of the landmarks.
-        The gap is then that of the restricted machine (``certificate_`` is "features"; `certify`
+        linear model on as many features, optimal among the functions spanned by the landmarks.
+        The gap is then that of the restricted problem (``certificate_`` is "features"; `certify`
         computes that of the whole one), and the landmarks are its only support vectors.
     as_published : bool, default=False
-        The algorithm as it is printed: mode "em" with full steps, and class after class where there
+        The published algorithm: mode "em" with full steps, and class after class where there
         are several, which stops short of the optimum.
 
     Examples
@@ -110,7 +111,7 @@ class ExpectationMaximization(BaseEstimator):  # type: ignore[misc]
         return solutions
 
     def _check(self, problems: Sequence[Any]) -> None:
-        """Raise for parameters that make no sense and for problems that ask for another solver."""
+        """Raise for invalid parameters and for problems that need another solver."""
         if self.mode not in MODES:
             raise ValueError(f"unknown mode {self.mode!r}; known: {', '.join(MODES)}")
         check_integer("features", self.features, 1)
@@ -140,7 +141,7 @@ class Space(Protocol):
         ...
 
     def iterations(self, mode: str) -> Iterator[Figures | None]:
-        """Iterate; what the point is worth, now and then."""
+        """Iterate; returns the figures of the point, not in every iteration."""
         ...
 
     def keep(self, primal: bool, dual: bool) -> None:
@@ -152,12 +153,12 @@ class Space(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of what is large."""
+        """Release memory."""
         ...
 
 
 class _Run:
-    """The way of one problem."""
+    """Iterations of one problem, with the best point so far."""
 
     def __init__(
         self,
@@ -171,7 +172,7 @@ class _Run:
         self.progress, self.where = settings.progress, where
 
     def survive(self, start: Floats | None) -> Solution:
-        """Solve, and begin again, to the same bits, when a worker is lost."""
+        """Solve; when a worker is lost, start again, with bitwise the same result."""
         for attempt in itertools.count(1):
             try:
                 return self.solve(start)
@@ -183,7 +184,7 @@ class _Run:
 
     def solve(self, start: Floats | None) -> Solution:
         """Iterate until the gap is certified or a budget used up."""
-        self.round, self.told = 0, False
+        self.round, self.has_ended = 0, False
         problem: Any = self.problem
         nothing, none = np.zeros(problem.shape), np.zeros(problem.shape[1:])
         self.primal = problem.terms(nothing, nothing, none)[0]
@@ -195,8 +196,8 @@ class _Run:
         except (_core.Stopped, KeyboardInterrupt) as stop:
             if isinstance(stop, KeyboardInterrupt):
                 self.progress.interrupt()
-            if not self.told:
-                self._tell(space)
+            if not self.has_ended:
+                self._report(space)
         finally:
             found = space.point()
             space.close()
@@ -224,7 +225,7 @@ class _Run:
     def _iterate(self, space: Space, start: Floats | None) -> None:
         if start is not None:
             self._look(space, space.begin(start))
-            if self.gap <= self.settings.tol and self._tell(space):
+            if self.gap <= self.settings.tol and self._report(space):
                 return
         mode = "published" if self.solver.as_published else self.solver.mode
         if start is None and mode == "fast" and isinstance(space, Weights):
@@ -232,11 +233,11 @@ class _Run:
         for self.round, figures in enumerate(space.iterations(mode)):
             if figures is not None:
                 self._look(space, figures)
-            if self._tell(space) or self._has_stalled():
+            if self._report(space) or self._has_stalled():
                 return
 
     def _weights_of_a_sample(self) -> Floats | None:
-        """Weights and intercept that some rows agree on, each standing for several; None for few.
+        """Weights and intercept of a sample of the rows, weighted up; None for few rows.
 
         Most iterations are then made on a tenth of the rows.
         """
@@ -250,7 +251,7 @@ class _Run:
         part = problem.restrict(rows)
         part = replace(part, C=part.C * float(problem.C.sum() / part.C.sum()))
         if problem.loss.core().labels and abs(float(part.y.mean())) == 1.0:
-            return None  # one class alone says nothing
+            return None  # only one class in the sample
         tol = max(self.settings.tol, _SAMPLE_TOL)
         with Progress(tol, time_limit=progress.time_left()) as silent:
             settings = replace(self.settings, tol=tol, progress=silent)
@@ -275,9 +276,9 @@ class _Run:
             self.dual, self.support = figures.dual, figures.support
         self.gap = relative(self.primal, self.dual)
 
-    def _tell(self, space: Space) -> bool:
+    def _report(self, space: Space) -> bool:
         """Report the iteration; True if it was the last."""
-        self.told = self.progress.report(
+        self.has_ended = self.progress.report(
             round=self.round,
             objective=self.primal,
             dual=self.dual,
@@ -286,7 +287,7 @@ class _Run:
             width=space.width,
             where=self.where,
         )
-        return self.told
+        return self.has_ended
 
     def _has_stalled(self) -> bool:
         """Whether nothing has become clearly better for a while."""
@@ -306,5 +307,5 @@ def is_small_in_weights(problem: Problem) -> bool:
 
 
 def relative(primal: float, dual: float) -> float:
-    """The gap between two sides over their size, as far as rounding can tell."""
+    """The relative gap of a primal and a dual value, within rounding."""
     return max((primal + dual) / max(abs(primal), abs(dual), 1e-300), 1e-16)

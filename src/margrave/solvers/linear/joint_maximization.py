@@ -1,4 +1,4 @@
-"""Several classes in one problem by least squares: Crammer and Singer's machine.
+"""Several classes in one problem by least squares: Crammer and Singer's problem.
 
     min over W   1/2 sum_c |w_c|^2 + sum_i C_i max_c s_ic,      s_ic = [c != y_i] + (w_c - w_y)'x_i
 
@@ -8,7 +8,7 @@
         and W and m go to their minimum together.
 
 As published, EM goes from class to class with the others held fixed. The maximum is no sum over
-classes, so that this stops where no class alone can do better, which is not the optimum: one row
+classes, so that this stops where no class alone can be improved, which is not the optimum: one row
 x = 1 of class 0 out of three, C = 1/5, stays at W = (.2, 0, 0) instead of (.2, -.1, -.1).
 """
 
@@ -39,13 +39,13 @@ from margrave.solvers.linear.newton import solve_positive
 from margrave.solvers.linear.stretches import stretches_of, taken
 
 _LEAST, _SLOWER = 1e-8, 0.7  # the last width of "em", and how it gets there
-_LOOK = 10  # iterations between certificates that need all dual variables here
+_LOOK = 10  # iterations between certificates that fetch all dual variables
 
 
 class JointWeights:
-    """The weights of a linear machine of several classes, with its rows in shards.
+    """The weights of a linear model of several classes, with its rows in shards.
 
-    Any other kernel has the rows of its Cholesky factor as features, and the dual point as a model.
+    For other kernels the rows of the Cholesky factor are the features, the dual point the model.
     """
 
     def __init__(self, problem: JointProblem, settings: Settings, engine: Engine) -> None:
@@ -72,13 +72,13 @@ class JointWeights:
     # --- iterations ------------------------------------------------------------------------
 
     def iterations(self, mode: str) -> Iterator[Figures | None]:
-        """Iterate; what the point is worth, where that costs little or is worth a lot."""
+        """Iterate; returns the figures of the point when they are cheap or due."""
         steps = {"fast": self._smoothed, "em": self._touching, "published": self._by_class}
         for is_due in steps[mode]():
             yield self._figures() if is_due or not (self.free or self.dual_model) else None
 
     def _smoothed(self) -> Iterator[bool]:
-        """Newton's steps on the smoothed maximum, which becomes less and less smooth."""
+        """Newton's steps on the smoothed maximum, with decreasing width."""
         self.width = 1.0
         while self.width > NARROWEST:
             curvatures, self.V, self.numbers = self.shards.reduce(
@@ -110,7 +110,7 @@ class JointWeights:
             self.width = max(self.width * _SLOWER, _LEAST)
 
     def _by_class(self) -> Iterator[bool]:
-        """Steps of one class after the other, the others as they are."""
+        """Steps of one class after the other, the others fixed."""
         while True:
             # a dual point for the certificate: the literature has none
             _, self.V, self.numbers = self.shards.reduce("sums", self.W, NEAR, self._left())
@@ -135,7 +135,7 @@ class JointWeights:
         return self._held(whole)
 
     def _held(self, system: Floats) -> Floats:
-        """Hold on to intercepts that no row bends, or that all of them can move together."""
+        """Add a ridge to free intercepts, whose common shift has no curvature."""
         if self.free:
             last = np.arange(self.size - 1, len(system), self.size)
             system[last, last] += HOLD * float(self.problem.C.sum())
@@ -144,22 +144,22 @@ class JointWeights:
     # --- the certificate -------------------------------------------------------------------
 
     def _figures(self) -> Figures:
-        """What the weights and the dual point of the last sums are worth."""
+        """Figures of the weights and the dual point of the last sums."""
         V, conjugate = self.V, float(self.numbers[1])
         beta = None
-        if self.free:  # its sums must be zero: a change that needs all of it here
+        if self.free:  # its sums must be zero: a change that needs all variables here
             beta = self._gathered()
             V = self._combined(beta)
             conjugate = self.problem.terms(beta, np.zeros_like(beta), np.zeros(self.k))[1]
-        W, paid = self.W, float(self.numbers[0])
+        W, losses = self.W, float(self.numbers[0])
         if self.dual_model:
             W = V.copy()
             if self.free:
                 W[:, -1] = self.W[:, -1]
-            paid = float(self.shards.reduce("value", W, self._left()))
+            losses = float(self.shards.reduce("value", W, self._left()))
         self.last = (W, beta)
         dual = 0.5 * float((V * self.penalty * V).sum()) + conjugate
-        return Figures(0.5 * float((W * self.penalty * W).sum()) + paid, dual, 0, 0.0)
+        return Figures(0.5 * float((W * self.penalty * W).sum()) + losses, dual, 0, 0.0)
 
     def begin(self, start: Floats) -> Figures:
         """Take the point of dual variables."""
@@ -170,11 +170,11 @@ class JointWeights:
         self.last = (self.W, beta)
         terms = self.problem.terms(beta, np.zeros_like(beta), np.zeros(self.k))
         norm = 0.5 * float((self.W * self.penalty * self.W).sum())
-        paid = float(self.shards.reduce("value", self.W, self._left()))
-        return Figures(norm + paid, norm + terms[1], 0, 0.0)
+        losses = float(self.shards.reduce("value", self.W, self._left()))
+        return Figures(norm + losses, norm + terms[1], 0, 0.0)
 
     def _settle_intercepts(self) -> None:
-        """Find intercepts for the weights as they are, by the same steps."""
+        """Find intercepts for fixed weights, by the same steps."""
         self.W = self.W.copy()
         self.W[:, -1] = 0.0
         for self.width in NARROWER ** np.arange(12):
@@ -200,7 +200,7 @@ class JointWeights:
         return beta + balancing(problem, beta, np.zeros_like(beta)) if self.free else beta
 
     def _gathered(self) -> Floats:
-        """The dual point of the last sums; its columns have a sum of zero if they have to."""
+        """The dual point of the last sums; with free intercepts its columns sum to zero."""
         found = self.shards.map("dual_point")
         beta = np.concatenate([own for own, _ in found])
         if not self.free:
@@ -228,7 +228,7 @@ class JointWeights:
         return {"beta": beta, "scores": scores, "intercept": b, "weights": weights}
 
     def close(self) -> None:
-        """Let go of the shards."""
+        """Release the shards."""
         self.shards.close()
 
     def _zero(self) -> tuple[Floats, Any]:
@@ -241,7 +241,7 @@ class JointWeights:
 def joint_pieces(
     problem: JointProblem, settings: Settings, engine: Engine
 ) -> tuple[list[slice], list[dict[str, Any]]]:
-    """Deal the rows to shards in stretches."""
+    """Split the rows into contiguous blocks, one per shard."""
     stretches, threads = stretches_of(problem, settings, engine)
     return stretches, [
         {

@@ -1,8 +1,8 @@
-"""Newton's method on the primal of a linear machine.
+"""Newton's method on the primal of a linear model.
 
     min over w, b   1/2 |w|^2 + sum_i loss_i(x_i'w + b)            (+ b^2 / 2 if regularised)
 
-A smooth loss is met as it is. One with corners is replaced by its envelope of width delta around a
+A smooth loss is used directly. One with kinks is replaced by its envelope of width delta around a
 dual point c,
 
     loss_i(f) ~ max over beta of  -beta f - h_i(beta) - delta/(2 C_i) (beta - c_i)^2,
@@ -46,14 +46,16 @@ from margrave.problem import Floats, Problem, Solution
 from margrave.solvers.certificate import Norms, certified_by_norms
 
 DIRECT = 2000  # features up to which the system is solved by Cholesky
-_ROWS = 3000  # rows between their bounds up to which a system in rows is solved beyond that
-_SMALL = 256  # unknowns up to which the core does that itself
+_ROWS = (
+    3000  # rows between their bounds up to which, with more features, a system in rows is solved
+)
+_SMALL = 256  # unknowns up to which the core solves the system itself
 _WIDEST, _WARM = 2.0, 0.1  # first width of the envelope, in units of the targets; from a good start
 _NARROWER = 0.5  # factor of the width, at most
-_FEW = 10  # times the features: so few rows between their bounds, and the centre moves
+_FEW = 10  # times the features: rows between their bounds below which the centre moves
 _CLOSER = 0.5  # factor of the width when the centre moves
-_SETTLED = 0.1  # of the envelope's part of the gap: what a step may still gain when it narrows
-_DAMPING = 1e-3  # first share of the largest curvature that is added to each feature's
+_SETTLED = 0.1  # of the envelope's part of the gap: gain of a step below which the width shrinks
+_DAMPING = 1e-3  # initial damping: fraction of the largest curvature added to the diagonal
 _SINGLE_TOL, _SINGLE_WEIGHT = 1e-4, 1e7
 _MOST_ROUNDS = 1000
 _DIGITS = 1e-6  # tolerance below which weights and dual variables have to agree
@@ -61,20 +63,20 @@ _PATIENCE = 100  # rounds without a better gap
 
 
 class NewtonRun:
-    """The way of one problem; `steps` asks for passes over the rows."""
+    """Newton's method on one problem; the generator `steps` requests passes over the rows."""
 
-    def __init__(self, problem: Problem, passes: Passes, tell: Any, tol: float) -> None:
-        self.problem, self.passes, self.tell, self.tol = problem, passes, tell, tol
+    def __init__(self, problem: Problem, passes: Passes, report: Any, tol: float) -> None:
+        self.problem, self.passes, self.report, self.tol = problem, passes, report, tol
         self.terms = _core.RowTerms(problem.loss.core(), problem.y, problem.C, passes.team)
         self.free = problem.intercept == "free"
         self.penalty = 1.0 if problem.intercept == "regularized" else 0.0
         self.has_intercept = problem.intercept is not None
         self.w, self.b = np.zeros(passes.n_features), 0.0
-        self.drift = 0.0  # of the scores, which each step adds to: see Norms
+        self.drift = 0.0  # accumulated rounding error of the scores: see Norms
         self.start: Floats | None = None
-        self.warm = self.converged = self.told = self.agreed = False
+        self.warm = self.converged = self.has_ended = self.agreed = False
         self.round = 0
-        # the best of each side so far: zero weights, and the zero of the dual
+        # the best primal and dual points so far, initially zero
         f = np.zeros(problem.n_rows)
         self.best = (self.w, 0.0, f, 0.0)
         self.beta, self.combined = np.zeros(problem.n_rows), 0.0  # and the length of X'beta
@@ -97,18 +99,18 @@ class NewtonRun:
         if self.start is not None:  # perhaps it is good enough already
             beta = terms.feasible(self.start, self.free)
             self._look(f, beta, (yield Combination(beta)), self._primal(f + self.b))
-            if self.gap <= self.tol and self._tell(0, True):
+            if self.gap <= self.tol and self._report(0, True):
                 return
         unit = unit_of(problem)
         largest, largest_b = np.zeros(self.passes.n_features), float(problem.C.sum())
-        if not problem.loss.is_dense:  # whose rows all bend, so that no feature is left alone
+        if not problem.loss.is_dense:  # of which all rows have curvature, so that every feature has
             largest = yield Squares(problem.C)
         centre: Floats | None = None
         width = 0.0 if problem.is_smooth else unit * (_WARM if self.warm else _WIDEST)
         damping, settled, fall = _DAMPING, False, 0.0
         still, best, lowest = 0, math.inf, math.inf
         while True:
-            # 1. what the dual variables answer to the scores
+            # 1. the dual variables at the scores
             at = f + self.b
             beta, bend = terms.respond(centre, width, at)
             primal = self._primal(at)
@@ -127,7 +129,7 @@ class NewtonRun:
             if self.gap <= self.tol and not self.agreed:
                 yield from self._agree(feasible, v_feasible)
             done = self.gap <= self.tol and (self.agreed or self.tol >= _DIGITS)
-            if self._tell(int(np.count_nonzero(bend)), done) or self.round >= _MOST_ROUNDS:
+            if self._report(int(np.count_nonzero(bend)), done) or self.round >= _MOST_ROUNDS:
                 return
             better = self.gap < 0.99 * best or self.primal < lowest - 1e-9 * abs(lowest)
             still = 0 if better else still + 1
@@ -150,7 +152,7 @@ class NewtonRun:
             self.round += 1
             settled = t >= 0.5 or fall <= 1e-15 * abs(primal)
             damping = min(1e3, max(1e-16, damping * (0.1 if t >= 0.9 else 4.0 if t < 0.2 else 1.0)))
-            # 4. where a loss has no corners, the linear forecast of beta may be a better point
+            # 4. where a loss has no kinks, the linear prediction of beta may be a better point
             if problem.is_smooth and t == 1.0 and fall <= 10.0 * self.tol * abs(primal):
                 yield from self._try_forecast(f, beta - bend * along)
 
@@ -162,7 +164,7 @@ class NewtonRun:
         width: float,
         gap: float,
     ) -> tuple[Floats | None, float]:
-        """The next envelope: narrower, or around the present point when few rows are between."""
+        """The next envelope: narrower, or centred at beta if few rows are between bounds."""
         if np.count_nonzero(bend) < _FEW * max(self.passes.n_features, 20):
             return beta, max(width * _CLOSER, 1e-6 * unit_of(self.problem))
         return centre, width * max(_NARROWER, math.sqrt(self.tol / (4.0 * gap)))
@@ -195,7 +197,7 @@ class NewtonRun:
         apart, total = self.w - v, float(beta.sum())
         dual = 0.5 * float(v @ v) + 0.5 * self.penalty * total**2 + self.terms.conjugate(beta)
         if rows is None and self.tol >= _DIGITS:
-            gap = max(0.0, primal + dual)  # enough digits are left, and the rows need not be asked
+            gap = max(0.0, primal + dual)  # at this tolerance cancellation does no harm
         else:
             rows = self.terms.gap(beta, f, self.b) if rows is None else rows
             gap = rows + 0.5 * float(apart @ apart) + 0.5 * self.penalty * (self.b - total) ** 2
@@ -205,7 +207,7 @@ class NewtonRun:
             self.dual, self.beta, self.combined = dual, beta, float(np.linalg.norm(v))
         self.gap = relative(self.primal + self.dual, self.primal, self.dual)
         found = relative(gap, primal, dual)
-        if found <= max(self.gap, self.tol):  # one point, without cancellation
+        if found <= max(self.gap, self.tol):  # gap of a single point, without cancellation
             self.gap, self.primal, self.dual = found, primal, dual
             self.best, self.beta = (self.w, self.b, f, self.drift), beta
             self.combined = float(np.linalg.norm(v))
@@ -213,8 +215,8 @@ class NewtonRun:
     def _agree(self, beta: Floats, w: Floats) -> Asking:
         """Take w = X'beta itself as the model if it is good enough.
 
-        Who asks for many digits wants them in every attribute. (Otherwise the model is the better
-        of what the weights and the dual variables say, and the two differ by as much as the gap.)
+        With a small tolerance all attributes should be accurate. (Otherwise the model is the better
+        of the weights and the dual variables, and the two differ by as much as the gap.)
         """
         if self.tol >= _DIGITS:
             return
@@ -241,15 +243,15 @@ class NewtonRun:
             if self.gap <= self.tol:
                 yield from self._agree(beta, v)
 
-    def tell_last(self) -> None:
-        """Report what there is when the work is stopped from outside."""
-        if not self.told:
-            self._tell(0, self.gap <= self.tol)
+    def report_last(self) -> None:
+        """Report the best point when the work is stopped from outside."""
+        if not self.has_ended:
+            self._report(0, self.gap <= self.tol)
 
-    def _tell(self, between: int, done: bool) -> bool:
+    def _report(self, between: int, done: bool) -> bool:
         """Report the round; True if it was the last."""
         self.converged = self.gap <= self.tol
-        stop: bool = self.tell(
+        stop: bool = self.report(
             round=self.round,
             objective=self.primal,
             dual=self.dual,
@@ -260,8 +262,8 @@ class NewtonRun:
             between=between,
             certified=done,
         )
-        self.told = stop or done
-        return self.told
+        self.has_ended = stop or done
+        return self.has_ended
 
     def solution(self, interrupted: bool) -> Solution:
         """The best weights, the best dual point, and the gap between them."""
@@ -299,7 +301,7 @@ class NewtonRun:
                 return self._by_rows(D, g, g_b, damping, damping_b)
             return (yield from self._conjugate_gradients(D, g, g_b, damping, damping_b))
         d = len(g)
-        # errors of single precision are made up for by the next step, unless they drown the 1
+        # the next step corrects errors of single precision, unless they exceed the ridge term 1
         single = self.tol >= _SINGLE_TOL and float(D.sum()) < _SINGLE_WEIGHT
         products, border = yield Products(D, single)
         size = d + 1 if self.has_intercept else d
@@ -325,7 +327,7 @@ class NewtonRun:
         rows = np.flatnonzero(D)
         X = self.passes.take(rows)
         inverse = 1.0 / (1.0 + damping)
-        # a free intercept needs something to hold on to, too little to matter
+        # a negligible ridge on a free intercept keeps the system regular
         held = max(self.penalty + damping_b, 1e-8 * float(D.sum()))
         inverse_b = 1.0 / held if self.has_intercept else 0.0
         system = weighted_products(X, inverse) + inverse_b
@@ -370,7 +372,7 @@ class NewtonRun:
 
 
 def relative(gap: float, primal: float, dual: float) -> float:
-    """The relative gap of a point, as far as double precision tells."""
+    """The relative gap of a point, within rounding."""
     scale = max(abs(primal), abs(dual), 1e-300)
     return max(gap, 1e-16 * scale) / scale if gap != 0.0 else 0.0
 
@@ -386,7 +388,7 @@ def unit_of(problem: Problem) -> float:
 
 
 def solve_positive(H: Floats, right: Floats) -> Floats:
-    """Solve a system that is positive definite but for rounding."""
+    """Solve a system that is positive definite up to rounding."""
     ridge = 0.0
     for _ in range(20):
         if len(H) <= _SMALL:

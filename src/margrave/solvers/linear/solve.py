@@ -1,4 +1,4 @@
-"""Linear machines: weights instead of kernel values, whatever makes the steps.
+"""Linear problems: weights instead of kernel values, by Newton's method or coordinate descent.
 
     min over w, b   1/2 |w|^2 + sum_i loss_i(x_i'w + b)
 
@@ -43,7 +43,7 @@ Point = tuple[Floats, float]  # weights and intercept
 
 
 def is_linear(problems: Sequence[Any]) -> bool:
-    """Whether weights can stand for the problems: the linear kernel, a score per row."""
+    """Whether the problems can be solved in weights: linear kernel, one score per row."""
     return all(
         isinstance(p, Problem) and p.data.is_linear and p.loss.name in _LOSSES for p in problems
     )
@@ -58,7 +58,7 @@ def descend_linear(
     starts: Sequence[Floats] | None = None,
     patience: float = math.inf,
 ) -> list[Solution]:
-    """Coordinate descent on the dual; it gives up after `patience` passes."""
+    """Coordinate descent on the dual; it stops after `patience` passes."""
     refuse_unless("cd", problems, losses=_LOSSES)
     if isinstance(problems[0].data.X, RowBlocks):
         raise ValueError(
@@ -112,21 +112,21 @@ def _newton(
             solutions[number] = trivial
     workers = settings.threads if len(groups) >= 2 * settings.threads else 1
 
-    def tell_of(number: int) -> Callable[..., bool]:
+    def report_of(number: int) -> Callable[..., bool]:
         where = f"problem {number + 1} of {len(problems)}" if len(problems) > 1 else ""
 
-        def tell(**record: Any) -> bool:
+        def report(**record: Any) -> bool:
             stop: bool = settings.progress.report(**record, where=where)
             return stop or settings.progress.is_over
 
-        return tell
+        return report
 
     def run(numbers: list[int]) -> None:
         group = _Group(
             [problems[i] for i in numbers],
             settings,
             settings.threads // workers,
-            [tell_of(i) for i in numbers],
+            [report_of(i) for i in numbers],
         )
         runs = group.run(None if starts is None else [starts[i] for i in numbers])
         interrupted = settings.progress.stop_reason == "interrupted"
@@ -145,9 +145,9 @@ class _Group:
         problems: list[Problem],
         settings: Settings,
         threads: int,
-        tells: list[Callable[..., bool]],
+        reports: list[Callable[..., bool]],
     ) -> None:
-        self.problems, self.settings, self.tells = problems, settings, tells
+        self.problems, self.settings, self.reports = problems, settings, reports
         self.threads = max(1, threads)
         self.team = _core.Team(self.threads)
         self.data = problems[0].data
@@ -157,8 +157,8 @@ class _Group:
         """Run Newton's method for all of them, side by side."""
         progress, tol = self.settings.progress, self.settings.tol
         runs = [
-            NewtonRun(problem, self.passes, tell, tol)
-            for problem, tell in zip(self.problems, self.tells, strict=True)
+            NewtonRun(problem, self.passes, report, tol)
+            for problem, report in zip(self.problems, self.reports, strict=True)
         ]
         try:
             for run, point in zip(runs, self._first_points(starts), strict=True):
@@ -169,7 +169,7 @@ class _Group:
             if self.team.interrupted or isinstance(stop, KeyboardInterrupt):
                 progress.interrupt()
             for run in runs:
-                run.tell_last()
+                run.report_last()
         return runs
 
     def _first_points(
@@ -194,7 +194,7 @@ class _Group:
         return [None if p is None else (*p, None) for p in self._sample_points()]
 
     def _sample_points(self) -> list[Point | None]:
-        """Optimal weights for a sample of the rows, each counting as many as it stands for."""
+        """Optimal weights for a sample of the rows, with weights scaled up to all rows."""
         n = self.passes.n_rows
         rng = np.random.default_rng(self.settings.seed)
         chosen = np.sort(rng.choice(n, n // _SHARE, replace=False))
@@ -204,15 +204,15 @@ class _Group:
         for number, problem in enumerate(self.problems):
             y, C = problem.y[chosen], problem.C[chosen]
             if problem.loss.core().labels and abs(float(y.mean())) == 1.0:
-                continue  # one class alone says nothing
+                continue  # only one class in the sample
             C = C * (problem.C.sum() / C.sum())
             sampled.append(Problem(data, None, y, C, problem.loss, problem.intercept))
             numbers.append(number)
         points: list[Point | None] = [None] * len(self.problems)
         if sampled:
             settings = replace(self.settings, tol=max(self.settings.tol, _SAMPLE_TOL))
-            tells: list[Callable[..., bool]] = [self._silent] * len(sampled)
-            runs = _Group(sampled, settings, self.threads, tells).run(None)
+            reports: list[Callable[..., bool]] = [self._silent] * len(sampled)
+            runs = _Group(sampled, settings, self.threads, reports).run(None)
             for number, newton in zip(numbers, runs, strict=True):
                 w, b, *_ = newton.best
                 points[number] = (w, float(b))

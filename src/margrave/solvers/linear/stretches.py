@@ -1,4 +1,4 @@
-"""Rows dealt to shards in stretches, for sums that come out the same on any number of workers."""
+"""Contiguous blocks of rows for shards, such that sums are the same on any number of workers."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from margrave.problem import JointProblem, Problem
 from margrave.rows import RemoteRows, RowBlocks
 from margrave.solvers.base import Settings
 
-_SHARDS = 8  # as many for any number of workers up to that
+_SHARDS = 8  # the same for any number of workers up to that
 _LEAST_ROWS = 2 * STREAM  # of a shard
 
 
 def pieces_of(
     problem: Problem, settings: Settings, engine: Engine
 ) -> tuple[list[slice], list[dict[str, Any]]]:
-    """Deal the rows to shards in stretches, as many for any number of workers.
+    """Split the rows into contiguous blocks, the same for any number of workers.
 
     Rows that come in blocks or are with the workers of an engine stay as they are.
     """
@@ -49,7 +49,7 @@ def stretches_of(
 
 
 def _ends(X: Any, n: int, most: int) -> list[int]:
-    """Where stretches of rows end, whole streams of random numbers or whole blocks each."""
+    """Ends of the blocks of rows, at whole streams of random numbers or whole `RowBlocks`."""
     if isinstance(X, RowBlocks):
         places = np.cumsum(X.sizes)
     elif isinstance(X, RemoteRows):
@@ -63,7 +63,7 @@ def _ends(X: Any, n: int, most: int) -> list[int]:
 
 
 def taken(problem: Problem | JointProblem, at: slice) -> Any:
-    """The rows of a stretch: no copy where they follow each other."""
+    """The rows of a block, without a copy where they are contiguous."""
     X = problem.data.X
     if isinstance(X, RowBlocks):
         return X.stretch(at.start, at.stop)

@@ -1,9 +1,9 @@
-"""Stochastic gradients with reduced variance for linear machines, on one node or on several.
+"""Stochastic gradients with reduced variance for linear models, on one node or on several.
 
     min over z   P(z) = 1/2 |z|^2 + sum_i loss_i(x_i'z) = mean of p_i(z),
                  p_i(z) = 1/2 |z|^2 + n loss_i(x_i'z),        the intercept last in z, one in x_i
 
-Every epoch takes the gradient of the whole at z0 and corrects with it the gradients of single rows:
+Every epoch computes the full gradient at z0 and corrects the gradients of single rows with it:
 
     h = grad P(z0)                                                      all nodes, side by side
     z <- z - eta (grad p_i(z) - grad p_i(z0) + h)     for rows i of node 1, then of node 2, ...
@@ -11,11 +11,11 @@ Every epoch takes the gradient of the whole at z0 and corrects with it the gradi
 svrg   one node, n rows drawn with replacement (Johnson and Zhang, 2013)
 dsvrg  node after node, all rows of each once in a new random order: algorithm 2 of Wang, Cao,
        Zhang, Shi and Jin, "Scalable Optimal Margin Distribution Machine", after Lee et al., 2017.
-       As printed, a node takes a single row per epoch and never the same again, which leaves most
-       of the way undone; `as_published` shows it
+       As printed, a node takes a single row per epoch and never the same again, which stops far
+       from the optimum; `as_published` runs it
 csvrg  each row replaced by the nearest of a few landmarks, svrg on these weighted points (Tan,
-       Zhang and Wang, 2019). That is another problem: its optimum comes with the gap of the true
-       one, which it cannot close
+       Zhang and Wang, 2019). That is another problem: its optimum is returned with its gap in the
+       true one, which it cannot close
 
 With beta_i = -loss_i'(x_i'z0) the gradient is z0 - X'beta, beta is feasible in the dual, and the
 duality gap is 1/2 |grad P(z0)|^2: every epoch begins with its certificate.
@@ -51,7 +51,7 @@ logger = logging.getLogger("margrave")
 
 METHODS = ("svrg", "csvrg", "dsvrg")
 _EXPLODED = 1e6  # times the first objective: the steps are too long
-_PATIENCE = 20  # epochs without a gap that is a hundredth or an objective a ten-thousandth better
+_PATIENCE = 20  # epochs without a gap smaller by 1% or an objective smaller by 0.01%
 
 
 class VarianceReduced(BaseEstimator):  # type: ignore[misc]
@@ -71,12 +71,12 @@ class VarianceReduced(BaseEstimator):  # type: ignore[misc]
     partitions : int, optional
         Nodes of "dsvrg"; as many as the engine has workers unless given.
     partition : {"random", "sorted"} or callable, default="random"
-        How "dsvrg" deals the rows to its nodes: at random, in stretches as they come, or by a
+        How "dsvrg" assigns the rows to its nodes: at random, in contiguous blocks, or by a
         function ``(problem, partitions, rng)`` that returns the row numbers of each.
     landmarks : int, optional
         Landmarks of "csvrg"; unless given, the square root of the number of rows.
     as_published : bool, default=False
-        Run algorithm 2 as it is printed.
+        Run algorithm 2 as printed.
 
     Examples
     --------
@@ -123,14 +123,16 @@ class VarianceReduced(BaseEstimator):  # type: ignore[misc]
                     run = _Run(self, problem, settings, engine, where)
                     solutions.append(run.solve(begin))
                     break
-                except ShardLost as lost:  # epochs are short: from the start, to the same bits
+                except (
+                    ShardLost
+                ) as lost:  # start again, with bitwise the same result: epochs are short
                     if attempt == MOST_LOSSES:
                         raise RuntimeError(f"workers were lost {attempt} times: {lost}") from lost
                     logger.warning("%s; beginning again", lost)
         return solutions
 
     def _check(self, problems: Sequence[Any]) -> None:
-        """Raise for parameters that make no sense and for problems that ask for another solver."""
+        """Raise for invalid parameters and for problems that need another solver."""
         if self.method not in METHODS:
             raise ValueError(f"unknown method {self.method!r}; known: {', '.join(METHODS)}")
         if not 0.0 < self.step < math.inf:
@@ -168,7 +170,7 @@ class VarianceReduced(BaseEstimator):  # type: ignore[misc]
 
 
 class _Run:
-    """The way of one problem."""
+    """The epochs of one problem, with the best point so far."""
 
     def __init__(
         self,
@@ -181,7 +183,7 @@ class _Run:
         self.solver, self.problem, self.settings, self.engine = solver, problem, settings, engine
         self.progress, self.where = settings.progress, where
         self.team = _core.Team(settings.threads)
-        # the best of each side so far: zero weights, and the zero of the dual
+        # the best primal and dual points so far, initially zero
         zero = np.zeros(problem.n_rows)
         self.z, self.scores = np.zeros(problem.data.X.shape[1] + 1), zero
         self.beta = zero.copy()
@@ -190,12 +192,12 @@ class _Run:
         self.highest = _EXPLODED * self.primal
         self.better = (self.gap, self.primal, 0)  # what was clearly better than before, and when
         self.epoch, self.passes, self.passes_of_steps = 0, 0.0, 1.0
-        self.told = False
+        self.has_ended = False
 
     def solve(self, start: Floats | None) -> Solution:
-        """Make epochs on shards until the gap is certified or a budget used up."""
+        """Run epochs on shards until the gap is certified or a budget is used up."""
         if self.progress.is_over:
-            self._tell()
+            self._report()
             return self._solution()
         parts = self._parts()
         pieces = [self._piece(self.problem, rows, start) for rows in parts]
@@ -209,7 +211,7 @@ class _Run:
     # --- the loop --------------------------------------------------------------------------
 
     def _epochs(self, whole: Shards, nodes: Shards, is_warm: bool) -> None:
-        """Make epochs; `nodes` take the steps, `whole` knows the gap: the same but for csvrg."""
+        """Run epochs; `nodes` take the steps, `whole` has the gap: the same except for csvrg."""
         left = self._seconds_left
         if is_warm and self._is_good_start(whole):
             return
@@ -222,7 +224,7 @@ class _Run:
                 return
             if nodes is not whole:
                 centre, _ = nodes.reduce("gradient", z, left())
-            # 2. the steps; seen from the centre, they shrink u = z - centre and add rows to it
+            # 2. the steps, relative to the centre: they shrink u = z - centre and add rows to it
             nodes.map("aim", centre, left())
             u = z - centre
             for node in range(len(nodes)):
@@ -250,7 +252,7 @@ class _Run:
         return parts
 
     def _piece(self, problem: Problem, rows: Rows, start: Floats | None) -> dict[str, Any]:
-        """What the shard of these rows is made from."""
+        """Arguments of the block of these rows."""
         sampling = "each" if self.solver.method == "dsvrg" else "draws"
         beta = np.zeros(len(rows)) if start is None else start[rows]
         y, C = problem.y[rows], problem.C[rows]
@@ -280,7 +282,7 @@ class _Run:
     # --- the certificate -------------------------------------------------------------------
 
     def _look(self, whole: Shards, z: Floats, combined: Floats, figures: Floats) -> bool:
-        """Compare z and its dual point with the best so far, and tell; True if that is all."""
+        """Compare z and its dual point with the best so far, and report; True to stop."""
         self.passes += 1.0
         with np.errstate(over="ignore", invalid="ignore"):
             primal = 0.5 * float(z @ z) + float(figures[0])
@@ -289,7 +291,7 @@ class _Run:
         has_exploded = not primal <= self.highest
         if not has_exploded:
             self._compare(whole, z, primal, dual, gap, int(figures[2]))
-        return self._tell() or has_exploded or self._has_stalled()
+        return self._report() or has_exploded or self._has_stalled()
 
     def _is_good_start(self, whole: Shards) -> bool:
         """Whether z = X'beta is good enough together with the beta that it is made from."""
@@ -299,13 +301,13 @@ class _Run:
         norm = 0.5 * float(z @ z)
         primal, dual = norm + float(figures[0]), norm + float(figures[1])
         self._compare(whole, z, primal, dual, gap, int(figures[2]))
-        return self.gap <= self.settings.tol and self._tell()
+        return self.gap <= self.settings.tol and self._report()
 
     def _compare(
         self, whole: Shards, z: Floats, primal: float, dual: float, gap: float, support: int
     ) -> None:
         """Keep z if its objective is the best so far, the dual point likewise."""
-        # of one point the gap is known without cancellation; best of both may be less
+        # the gap of one point has no cancellation; that of the best pair may be smaller
         gap = gap / _scale(primal, dual)
         gap_of_best = _relative(min(primal, self.primal), min(dual, self.dual))
         both = gap <= max(gap_of_best, self.settings.tol)
@@ -321,7 +323,7 @@ class _Run:
 
         try:
             change()
-        except KeyboardInterrupt:  # half a change would be a certificate of something else
+        except KeyboardInterrupt:  # an incomplete update would not match its certificate
             change()
             raise
 
@@ -333,9 +335,9 @@ class _Run:
             return False
         return self.epoch - when >= _PATIENCE
 
-    def _tell(self) -> bool:
+    def _report(self) -> bool:
         """Report the epoch; True if it was the last."""
-        self.told = self.progress.report(
+        self.has_ended = self.progress.report(
             round=self.epoch,
             objective=self.primal,
             dual=self.dual,
@@ -345,18 +347,18 @@ class _Run:
             passes=self.passes,
             where=self.where,
         )
-        return self.told
+        return self.has_ended
 
     @contextmanager
     def _stoppable(self) -> Iterator[None]:
-        """Ctrl-C and the end of the time end the epochs; the best point so far is kept."""
+        """Ctrl-C and the time limit end the epochs; the best point so far is kept."""
         try:
             yield
         except (_core.Stopped, KeyboardInterrupt) as stop:
             if self.team.interrupted or isinstance(stop, KeyboardInterrupt):
                 self.progress.interrupt()
-            if not self.told:
-                self._tell()
+            if not self.has_ended:
+                self._report()
 
     def _seconds_left(self) -> float:
         return max(0.0, min(self.progress.remaining(), 1e18))
@@ -384,7 +386,7 @@ def _scale(primal: float, dual: float) -> float:
 
 
 def _relative(primal: float, dual: float) -> float:
-    """The gap between two sides over their size, as far as rounding can tell."""
+    """The relative gap of a primal and a dual value, within rounding."""
     return max((primal + dual) / _scale(primal, dual), 1e-16)
 
 
@@ -403,7 +405,7 @@ PARTITIONS: dict[str, Partition] = {"random": _at_random, "sorted": _as_they_com
 
 
 def _taken(X: Any, rows: Rows) -> Any:
-    """Some rows of X: a view where they follow each other."""
+    """Some rows of X: a view where they are contiguous."""
     first, last = int(rows[0]), int(rows[-1]) + 1
     is_stretch = last - first == len(rows) and bool((np.diff(rows) == 1).all())
     return X[first:last] if is_stretch else X[rows]

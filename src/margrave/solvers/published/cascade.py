@@ -1,14 +1,14 @@
 """Cascade: only support vectors go up a binary tree, and from its top back to all leaves.
 
-    leaves:   the rows, dealt out at random
-    node:     solve the rows of two nodes below that have a variable; what has none is left behind
+    leaves:   the rows, assigned at random
+    node:     solve the support vectors of two nodes below; rows with a zero variable are dropped
     top:      certify on all rows; if that fails, every leaf gets the top's support vectors as well
 
-One pass is not a solution of the whole problem: a row that a leaf left behind may be needed at the
-top. With the feedback it comes back, each pass starts where the last one ended, and the dual never
-rises (Graf, Cosatto, Bottou, Dourdanovic, Vapnik: Parallel Support Vector Machines: The Cascade
-SVM, NIPS 2004). For losses that leave next to no row without a variable (logistic, margin
-distribution) the top is as large as the whole.
+One pass is not a solution of the whole problem: a row that a leaf dropped may be needed at the top.
+With the feedback it comes back, each pass starts where the last one ended, and the dual never rises
+(Graf, Cosatto, Bottou, Dourdanovic, Vapnik: Parallel Support Vector Machines: The Cascade SVM, NIPS
+2004). For losses with hardly any zero variables (logistic, margin distribution) the top is as large
+as the whole.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Cascade(BaseEstimator):  # type: ignore[misc]
     leaves : int, optional
         Parts of the rows at the bottom; by default, so many that each has about 5,000 rows.
     passes : int, optional
-        At most so many, after which the model is what it is, with its gap on all rows; by default
-        as many as the tolerance needs.
+        At most so many; the model is then returned with its gap on all rows. By default as many as
+        the tolerance needs.
 
     Examples
     --------
@@ -90,7 +90,7 @@ class Cascade(BaseEstimator):  # type: ignore[misc]
             (top,) = judge([problem], settings, [tree.climb(leaves, top, done)])
             stop = tree.report(top, done) or settings.is_over
             if before is not None and top.dual >= before.dual - 1e-13 * abs(before.dual):
-                break  # nothing moves any more, and the whole has to say why
+                break  # no further change: the whole problem is solved directly
         if top is None or (self.passes is None and top.gap > settings.tol and not stop):
             best = None if top is None else [top.beta]
             return finish([problem], settings, best, "cascade", done)[0]
@@ -115,7 +115,7 @@ class _Tree:
     def climb(self, leaves: list[Rows], top: Solution | None, number: int) -> Floats:
         """From the leaves, which get the last top's support vectors, to the next top.
 
-        If someone asks to stop on the way, the mean of what the nodes have come to.
+        If stopped on the way, returns the mean of the nodes' solutions.
         """
         beta = np.zeros(self.problem.n_rows) if top is None else top.beta
         support = np.flatnonzero(beta)
@@ -130,13 +130,13 @@ class _Tree:
                 [(self._node(rows, share if rough else 1.0), start)]
                 for rows, share, start in zip(nodes, shares, starts, strict=True)
             ]
-            # a top that is better than asked for needs no further pass for the sake of rounding
+            # slightly better than required, so that rounding does not cost another pass
             found = self.division.run(tasks, PartOptions(0.5 * tol, thorough=last or not rough))
             locals_ = [local for (local,) in found if local is not None]
             complete = len(locals_) == len(found)
             if complete:
                 betas = [local.beta for local in locals_]
-            else:  # no time to look at all starts, which then are better
+            else:  # no time to evaluate all starts, which then are better
                 betas = [start for start in starts if start is not None]
             if complete and not last:
                 self._report_level(number, nodes, locals_)
@@ -148,9 +148,9 @@ class _Tree:
             nodes, starts, shares = _merged(nodes, betas, shares)
 
     def _node(self, rows: Rows, share: float) -> Problem:
-        """The problem on some rows that stand for a share of all."""
+        """The problem on some rows that represent a share of all."""
         node = self.problem.restrict(rows)
-        if self.problem.loss.is_averaged:  # prices are shared out among the rows that there are
+        if self.problem.loss.is_averaged:  # a mean over rows: scale C up to all rows
             return replace(node, C=node.C / share)
         return replace(node, total=node.total * share) if node.total > 0.0 else node
 
@@ -171,7 +171,7 @@ class _Tree:
         )
 
     def report(self, top: Solution, number: int) -> bool:
-        """Tell the figures of the whole problem; True if it is to stop."""
+        """Report the figures of the whole problem; True to stop."""
         return self.settings.progress.report(
             objective=top.objective,
             dual=top.dual,
@@ -186,7 +186,7 @@ class _Tree:
 def _merged(
     nodes: list[Rows], betas: list[Floats], shares: list[float]
 ) -> tuple[list[Rows], list[Floats | None], list[float]]:
-    """Pairs of nodes without the rows that have no variable, and the mean of their variables.
+    """Pairs of nodes without the rows of zero variables, and the mean of their variables.
 
     The mean is a point of the box with the sum that both have, and by convexity no worse than they
     are on average.
@@ -196,7 +196,7 @@ def _merged(
         pair = range(first, min(first + 2, len(nodes)))
         kept = [nodes[k][betas[k] != 0.0] for k in pair]
         union = np.unique(np.concatenate(kept))
-        if len(union) == 0:  # nobody has a variable: any row will do
+        if len(union) == 0:  # no variable is nonzero: any row will do
             union = nodes[first][:1]
         share = sum(shares[k] for k in pair)
         start = np.zeros(len(union))

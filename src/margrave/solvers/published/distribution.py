@@ -1,12 +1,12 @@
 """Parts with the same distribution of each class, and one solve of what they keep: DiP.
 
-    clusters of each class, dealt out evenly:   every part has the distribution of the whole
-    part k:   solve it alone, keep the rows that have a variable
+    clusters of each class, split evenly:   every part has the distribution of the whole
+    part k:   solve it alone, keep its support vectors
     solve what all parts have kept;   all rows, from there
 
-One pass without the last step is what the method was published as (Singh, Roy, Mohan: DiP-SVM:
+The published method is one pass without the last step (Singh, Roy, Mohan: DiP-SVM:
 Distribution Preserving Kernel Support Vector Machine for Big Data, IEEE Transactions on Big Data,
-2017); its gap on all rows then tells how far that is from a solution.
+2017); its gap on all rows then shows how far that is from a solution.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class DistributionPreserving(BaseEstimator):  # type: ignore[misc]
     parts : int, optional
         By default, so many that each has about 5,000 rows.
     clusters : int
-        Of each class, which every part has its share of.
+        Of each class, each split evenly among the parts.
     finish : bool
-        Whether all rows are solved at the end; else the model is what the support vectors of the
-        parts make of it, with its gap on all rows.
+        Whether all rows are solved at the end; else the model is that of the support vectors of the
+        parts, with its gap on all rows.
 
     Examples
     --------

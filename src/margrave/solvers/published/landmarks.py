@@ -1,4 +1,4 @@
-"""Landmarks: a few rows of a linear machine that stand for all of them."""
+"""Landmarks: a few rows of a linear problem that represent all of them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from margrave.problem import Floats, Problem
 
 Rows = NDArray[np.int64]
 
-# shares of the longest row's square
-_NOTHING_NEW = 1e-10  # left of a row by the directions of others
-_SAME = 1e-14  # distance of equal rows
+# fractions of the longest row's square
+_NOTHING_NEW = 1e-10  # squared residual of a row in the span of the others
+_SAME = 1e-14  # squared distance below which rows are equal
 
 
 def compressed(problem: Problem, count: int, passes: Passes) -> Problem:
@@ -35,7 +35,7 @@ def compressed(problem: Problem, count: int, passes: Passes) -> Problem:
 
 
 def landmarks(problem: Problem, count: int, passes: Passes) -> tuple[Rows, Rows]:
-    """Rows that stand for the others: their numbers, and which of them each row is nearest to.
+    """Representative rows: their numbers, and which of them each row is nearest to.
 
     Chosen one by one where the determinant of their kernel matrix grows most: the row of which the
     chosen ones explain least (pivoted Cholesky; with the linear kernel, orthogonalisation). When
