@@ -22,7 +22,7 @@ help:
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard cpp/*.hpp cpp/*.cpp)
 
 # cpp/kernel.hpp and cpp/loss.hpp are not formatted yet.
-FORMATTED := $(filter-out cpp/kernel.hpp cpp/loss.hpp,$(wildcard cpp/*.hpp cpp/*.cpp))
+FORMATTED := $(wildcard cpp/*.hpp cpp/*.cpp)
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
