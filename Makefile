@@ -21,7 +21,6 @@ help:
 # One stamp per set of extras; rebuilt when a source of the package changes.
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard cpp/*.hpp cpp/*.cpp)
 
-# cpp/kernel.hpp and cpp/loss.hpp are not formatted yet.
 FORMATTED := $(wildcard cpp/*.hpp cpp/*.cpp)
 
 $(BIN)/python:
