@@ -493,6 +493,24 @@ def test_a_core_that_ctrl_c_has_stopped(monkeypatch):
     before.verify()
 
 
+def test_ctrl_c_in_a_lock_is_ctrl_c(monkeypatch):
+    """Struck inside the standard library, it may leave a lock that cannot be released."""
+
+    def struck(*arguments):
+        try:
+            raise KeyboardInterrupt
+        finally:
+            threading.Lock().release()
+
+    X = np.arange(40.0).reshape(20, 2)
+    model = SVC().fit(X, X[:, 0] > 20)
+    before = model.dual_coef_
+    monkeypatch.setattr("margrave.estimators._base.resolve_solver", struck)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, X[:, 0] > 10)
+    assert model.dual_coef_ is before
+
+
 def test_nothing_does_not_replace_a_model():
     def interrupt(A, B):
         raise KeyboardInterrupt

@@ -49,8 +49,11 @@ def transaction(fit: F) -> F:
             except (KeyboardInterrupt, Warning):
                 after = _merged(vars(self), before, vars(draft) if known.is_complete else before)
                 raise
-            except BaseException:
+            except BaseException as error:
                 after = _merged(vars(self), before, before)
+                if isinstance(error.__context__, KeyboardInterrupt):
+                    # Ctrl-C in the standard library's locks may surface as "release unlocked lock"
+                    raise KeyboardInterrupt from error
                 raise
             after = _merged(vars(self), before, vars(draft))
         finally:
