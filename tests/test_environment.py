@@ -1,5 +1,6 @@
 """Forked and parallel processes, and every form in which rows and labels may come."""
 
+import ast
 import importlib
 import multiprocessing
 import pickle
@@ -13,6 +14,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_wine
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
+import margrave
 from margrave import SVC
 from tests.data import load
 from tests.systems import ELSEWHERE, linux
@@ -26,6 +28,16 @@ def test_every_module_of_tests_can_be_imported(name):
     if name.removeprefix("test_") in ELSEWHERE:
         pytest.skip("not on this system")
     importlib.import_module(f"tests.{name}")
+
+
+def test_private_parts_of_scikit_learn_are_used_in_one_place():
+    package = Path(margrave.__file__).parent
+    for path in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("sklearn"):
+                names = [*node.module.split("."), *(alias.name for alias in node.names)]
+                private = [name for name in names if name.startswith("_")]
+                assert not private or path.name == "_sklearn.py", (path, private)
 
 
 def _fit_in_child(queue):

@@ -19,14 +19,16 @@ import numpy as np
 from sklearn.base import clone, is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, ParameterGrid, check_cv
-from sklearn.model_selection._validation import (
+from sklearn.utils import column_or_1d, indexable
+from sklearn.utils.validation import check_is_fitted
+
+from margrave._sklearn import (
+    Interval,
+    _check_method_params,
     _insert_error_scores,
+    _num_samples,
     _warn_or_raise_about_fit_failures,
 )
-from sklearn.utils import column_or_1d, indexable
-from sklearn.utils._param_validation import Interval
-from sklearn.utils.validation import _check_method_params, _num_samples, check_is_fitted
-
 from margrave.estimators._base import outside
 from margrave.estimators._transaction import complete, transaction
 from margrave.report import Report, make_report

@@ -10,9 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import _check_sample_weight
 
+from margrave._sklearn import Interval, StrOptions, _check_sample_weight
 from margrave.estimators._base import KernelEstimator, outside
 from margrave.estimators._input import Floats, Rows, take
 from margrave.estimators._remote import bring_vector

@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils.validation import _check_sample_weight
 
+from margrave._sklearn import _check_sample_weight
 from margrave.blocks.hull import level
 from margrave.estimators._base import KernelEstimator
 from margrave.estimators._classifier import KernelClassifier, Task

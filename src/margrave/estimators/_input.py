@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import assert_all_finite, check_consistent_length, column_or_1d
-from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from margrave._sklearn import HasMethods, Interval, StrOptions
 from margrave.engines import is_collection, resolve_engine
 from margrave.estimators._remote import bring, has_remote_rows
 from margrave.kernels import KERNELS, NUMBERS, Kernel, resolve_kernel

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import numpy as np
 from scipy import sparse
 from sklearn.utils import assert_all_finite, check_array, column_or_1d
-from sklearn.utils.validation import _check_feature_names
 
+from margrave._sklearn import _check_feature_names
 from margrave.engines import is_collection, resolve_engine
 from margrave.rows import RemoteRows
 

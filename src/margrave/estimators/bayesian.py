@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from scipy import stats
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 
+from margrave._sklearn import Interval, StrOptions
 from margrave.estimators._bayesian import BayesianEstimator
 from margrave.estimators._docs import documented
 from margrave.estimators._input import Floats

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import log_expit, log_softmax
-from sklearn.utils._param_validation import Interval, StrOptions
 
+from margrave._sklearn import Interval, StrOptions
 from margrave.estimators._classifier import KernelClassifier
 from margrave.estimators._docs import documented
 from margrave.estimators._input import Floats

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from sklearn.base import RegressorMixin
-from sklearn.utils._param_validation import Interval
 
+from margrave._sklearn import Interval
 from margrave.blocks.hull import level
 from margrave.estimators._docs import documented
 from margrave.estimators._hull import centred, combination_of, refuse_solver

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import Any, ClassVar
 
-from sklearn.utils._param_validation import Interval, StrOptions
-
+from margrave._sklearn import Interval, StrOptions
 from margrave.estimators._classifier import KernelClassifier
 from margrave.estimators._docs import documented
 from margrave.estimators._input import Floats, refuses

@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import is_classifier, is_regressor
 from sklearn.pipeline import Pipeline
-from sklearn.utils import _safe_indexing, check_consistent_length, column_or_1d
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+from sklearn.utils import check_consistent_length, column_or_1d
+from sklearn.utils.validation import check_is_fitted
 
+from margrave._sklearn import _check_sample_weight, _safe_indexing
 from margrave.engines import is_collection
 from margrave.resources import thread_count
 from margrave.rows import RowBlocks

@@ -10,9 +10,8 @@ from traceback import format_exc
 from typing import Any
 
 import numpy as np
-from sklearn.model_selection._validation import _score
-from sklearn.utils.validation import _check_method_params
 
+from margrave._sklearn import _check_method_params, _score
 from margrave.estimators._base import KernelEstimator
 from margrave.progress import Progress
 from margrave.solvers import WorkingSet

@@ -8,9 +8,8 @@ from typing import Any
 
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
-from sklearn.utils.metaestimators import _safe_split
-from sklearn.utils.validation import _check_method_params
 
+from margrave._sklearn import _check_method_params, _safe_split
 from margrave.tuning.folds import Layout, Rows, Split
 from margrave.tuning.plan import Setting, final_estimator
 

@@ -1,0 +1,33 @@
+"""All that margrave uses of scikit-learn's private modules: a new release can break only this."""
+
+from __future__ import annotations
+
+from sklearn.model_selection._validation import (
+    _insert_error_scores,
+    _score,
+    _warn_or_raise_about_fit_failures,
+)
+from sklearn.utils import _safe_indexing
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.utils.metaestimators import _safe_split
+from sklearn.utils.validation import (
+    _check_feature_names,
+    _check_method_params,
+    _check_sample_weight,
+    _num_samples,
+)
+
+__all__ = [
+    "HasMethods",
+    "Interval",
+    "StrOptions",
+    "_check_feature_names",
+    "_check_method_params",
+    "_check_sample_weight",
+    "_insert_error_scores",
+    "_num_samples",
+    "_safe_indexing",
+    "_safe_split",
+    "_score",
+    "_warn_or_raise_about_fit_failures",
+]
