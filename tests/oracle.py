@@ -37,7 +37,7 @@ def sigmoid(A, B, gamma, coef0):
     return np.tanh(gamma * (A @ B.T) + coef0)
 
 
-def laplacian(A, B, gamma, power):
+def laplacian(A, B, gamma, power=1.0):
     return np.exp(-((gamma * np.array([np.abs(B - a).sum(axis=1) for a in A])) ** power))
 
 
@@ -45,7 +45,7 @@ def _distances(A, B, gamma):
     return np.sqrt(gamma * np.array([((B - a) ** 2).sum(axis=1) for a in A]))
 
 
-def exponential(A, B, gamma, power):
+def exponential(A, B, gamma, power=1.0):
     return np.exp(-(_distances(A, B, gamma) ** power))
 
 

@@ -342,7 +342,7 @@ def test_a_frozen_worker_that_has_rows(losing, X):
             engine.scatter(Holder, pieces)
         assert caught.value.workers == [far]
         assert time.monotonic() - begin < 20.0
-        with pytest.raises(ShardLost, match="nobody else has the rows"):
+        with pytest.raises(ShardLost, match="no other worker has the rows"):
             engine.scatter(Holder, pieces)
     finally:
         os.kill(victim, signal.SIGCONT)
