@@ -210,6 +210,8 @@ HEAVY_TUBES = [
         **{"tol": 1e-8, "n": 4, "d": 2, "heavy": 1e12, "C": 0.01, "target_scale": 1219.73063055571},
     ),
     Recipe(757, "NuSVR", None, "precomputed", tol=1e-10, n=2, d=1, heavy=1e10),
+    Recipe(40904, "NuSVR", n=5, d=2, spread=1e7, duplicates=True, heavy=18059258386441.0),
+    Recipe(6237, "NuSVR", n=2, d=2, offset=1e7, heavy=1e10, C=1578758.500647297, nu=1.0),
     Recipe(1016, "NuSVR", None, "sigmoid", n=2, d=5, heavy=9.2e13, gamma=3.741184168519475e-05),
 ]
 

@@ -253,6 +253,12 @@ class NuSVR(RegressorMixin, SingleEstimator):  # type: ignore[misc]
             t = tube.best_multiple(scores, float(beta @ scores))
             if t != 1.0:
                 folded = self._folded(X, rows, problem, solution, tube, t * beta, t * scores)
+        nothing = np.zeros(n)
+        is_certified = folded.rounding is not None  # its objective is that of the stored model
+        worse = is_certified and not folded.objective <= tube.primal(nothing, 0.0)
+        if worse and not folded.converged:
+            # rounding of huge weights has made the stored model worse than a constant
+            folded = self._folded(X, rows, problem, solution, tube, nothing, nothing)
         return folded
 
     def _folded(
