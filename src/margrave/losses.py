@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp, xlogy
+from scipy.special import xlogy
 
 from margrave import _core
 
@@ -127,17 +127,31 @@ def _own(values: Floats, y: Labels) -> Floats:
     return found
 
 
+def _largest(f: Floats) -> Floats:
+    """max_c f_c; column by column, which is many times faster than along short rows."""
+    found: Floats = f[:, 0].copy()
+    for column in f.T[1:]:
+        np.maximum(found, column, out=found)
+    return found
+
+
 def _margin(f: Floats, y: Labels) -> Floats:
     """max_c ([c != y] + f_c) - f_y."""
     ahead = f + 1.0
     ahead[np.arange(len(y)), y] -= 1.0
-    found: Floats = ahead.max(axis=1) - _own(f, y)
-    return found
+    return _largest(ahead) - _own(f, y)
+
+
+def _log_loss(f: Floats, y: Labels) -> Floats:
+    """log sum_c exp(f_c) - f_y."""
+    largest = _largest(f)
+    total = np.zeros(len(f))
+    for column in f.T:
+        total += np.exp(column - largest)
+    return (largest - _own(f, y)) + np.log(total)
 
 
 JOINT_LOSSES = {
     "crammer_singer": JointLoss(_margin, lambda p, y: _own(p, y) - 1.0),
-    "softmax": JointLoss(
-        lambda f, y: logsumexp(f, axis=1) - _own(f, y), lambda p, y: xlogy(p, p).sum(axis=1)
-    ),
+    "softmax": JointLoss(_log_loss, lambda p, y: xlogy(p, p).sum(axis=1)),
 }
