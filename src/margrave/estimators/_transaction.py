@@ -50,9 +50,12 @@ def transaction(fit: F) -> F:
                 after = _merged(vars(self), before, vars(draft) if known.is_complete else before)
                 raise
             except BaseException as error:
-                after = _merged(vars(self), before, before)
-                if isinstance(error.__context__, KeyboardInterrupt):
-                    # Ctrl-C in the standard library's locks may surface as "release unlocked lock"
+                # Ctrl-C in the standard library's locks may surface as "release unlocked lock"
+                context = error.__context__ if isinstance(error, RuntimeError) else None
+                struck = isinstance(context, KeyboardInterrupt)
+                kept = struck and known.is_complete
+                after = _merged(vars(self), before, vars(draft) if kept else before)
+                if struck:
                     raise KeyboardInterrupt from error
                 raise
             after = _merged(vars(self), before, vars(draft))
