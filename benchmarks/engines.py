@@ -3,7 +3,7 @@
     python -m benchmarks.engines [--only NAME ...]     # measures, and writes docs/distributed.md
     python -m benchmarks.engines --report              # writes the page from the result files
 
-Every fit has a process of its own (with MPI as many as it has ranks). All but the exact solver run
+Every fit has a process of its own (with MPI as many as it has ranks). All with an engine run
 the same algorithm on the same blocks, and come to the same model, to the last bit.
 """
 
@@ -69,13 +69,15 @@ CASES = {
 @dataclass(frozen=True)
 class Way:
     title: str
-    engine: str | None  # None: the exact solver
+    engine: str | None  # None: all in one process
     workers: int
     threads: int = 1  # of this process
+    solver: str = "pbm"
 
 
 WAYS = {
-    "exact": Way("exact, 2 threads", None, 1, 2),
+    "dc": Way("one process of 2 threads, dc", None, 1, 2, "dc"),
+    "exact": Way("one process of 2 threads, exact", None, 1, 2, "exact"),
     "serial": Way("serial, 1 thread", "serial", 1),
     "threads-2": Way("2 threads", "threads", 2, 2),
     "dask-2": Way("Dask, 2 workers of 1 thread", "dask", 2, 2),
@@ -91,7 +93,7 @@ WAYS = {
 def measure(case: Case, way: Way, generated: bool) -> dict[str, Any]:
     raw = data.generate(case.dataset) if generated else data.read(case.dataset)
     rows = case.prepare(raw, None if generated else case.rows, 100).in_form("float32-dense")
-    solver: Any = "exact"
+    solver: Any = way.solver
     if way.engine is not None:
         solver = solvers.BlockMinimization(blocks=case.blocks)
     seconds, model, close = [], None, lambda: None
@@ -125,7 +127,7 @@ def measure(case: Case, way: Way, generated: bool) -> dict[str, Any]:
             random_state=0,
         )
         if repeat == 0:
-            model.set_params(solver="exact" if way.engine is None else "pbm")
+            model.set_params(solver=way.solver)
         begin = time.perf_counter()
         model.fit(few.X, few.y)
         seconds.append(time.perf_counter() - begin)

@@ -2,28 +2,30 @@
 
     min over beta   1/2 beta'K beta + sum_i h_i(beta_i)        one signed variable per row
 
-`Data` is the rows and the kernel, shared by all binary problems of one fit; `Problem` adds targets,
-weights, the loss and the kind of intercept on some blocks of these rows.
+`Data` is the rows and the kernel, shared by all problems of one fit. `BaseProblem` is what a solver
+may ask of a problem on them. `Problem` has one variable per row: targets, weights, the loss and the
+kind of intercept on some blocks of the rows. `JointProblem` has one per row and class.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from margrave import _core
 from margrave.kernels import Kernel, core_rows
 from margrave.losses import JOINT_LOSSES, Loss
-from margrave.rows import RemoteRows
+from margrave.rows import AnyRows, in_blocks, in_memory, is_csr, is_remote, loaded
 
 Floats = NDArray[np.float64]
+RowNumbers = NDArray[np.int64]
 
 # beyond this the squares of single-precision numbers nearly overflow
 _LARGEST_FLOAT32 = 1e15
@@ -43,32 +45,47 @@ def check_weights(C: Floats) -> None:
         )
 
 
-def loaded(X: Any) -> Any:
-    """Rows as an array, wherever they are."""
-    return X.load() if isinstance(X, RemoteRows) else X
-
-
 @dataclass(frozen=True)
 class Data:
     """Rows, kernel, and the blocks into which the rows fall.
 
     Parameters
     ----------
-    X : ndarray or CSR of shape (n, d)
+    X : ndarray or CSR of shape (n, d), RowBlocks or RemoteRows
         float32 or float64; the kernel matrix itself for a precomputed kernel.
     kernel : Kernel
     starts : int64 array
         Boundaries of the blocks: block b is rows ``starts[b]:starts[b + 1]``.
     """
 
-    X: Any
+    X: Any  # `AnyRows`; which of them a solver gets is checked before it begins
     kernel: Kernel
-    starts: NDArray[np.int64]
+    starts: RowNumbers
 
     @property
     def n_rows(self) -> int:
         """Number of rows."""
         return int(self.X.shape[0])
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns."""
+        return int(self.X.shape[1])
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the rows are in one array of this process."""
+        return in_memory(self.X)
+
+    @property
+    def in_blocks(self) -> bool:
+        """Whether the rows come in blocks, of which one at a time is in memory."""
+        return in_blocks(self.X)
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the rows are with the workers of an engine."""
+        return is_remote(self.X)
 
     @property
     def is_linear(self) -> bool:
@@ -83,25 +100,26 @@ class Data:
     @cached_property
     def fits_float32(self) -> bool:
         """Whether single-precision tiles can hold these rows without overflow."""
-        if isinstance(self.X, RemoteRows):
-            largest = max(float(facts["largest"]) for facts in self.X.facts)
+        X: AnyRows = self.X
+        if is_remote(X):
+            largest = X.largest
         else:
-            values = self.X.data if sparse.issparse(self.X) else self.X
+            values = X.data if is_csr(X) else np.asarray(X)
             if values.size == 0:
                 return True
             largest = max(float(values.max()), -float(values.min()))
         if largest >= _LARGEST_FLOAT32 or not self.is_native:
             return largest < _LARGEST_FLOAT32
-        return self.kernel.bound(largest, int(self.X.shape[1])) < _LARGEST_FLOAT32**2
+        return self.kernel.bound(largest, self.n_features) < _LARGEST_FLOAT32**2
 
     @cached_property
     def rounding(self) -> tuple[Floats, Floats, Floats]:
         """Bounds on the rounding errors of kernel values (`Kernel.rounding`), for every row."""
-        if not isinstance(self.X, RemoteRows):
-            return self.kernel.rounding(self.X)
+        X: AnyRows = self.X
+        if not is_remote(X):
+            return self.kernel.rounding(X)
         # all that is known of these rows is their largest entry
-        largest = max(float(facts["largest"]) for facts in self.X.facts)
-        row = np.full((1, int(self.X.shape[1])), largest)
+        row = np.full((1, self.n_features), X.largest)
         extremes = Data(np.vstack([row, -row]), self.kernel, np.array([0, 2]))
         product, relative, root = (np.full(self.n_rows, found[0]) for found in extremes.rounding)
         # workers subtract their own mean from rows, which may double the entries
@@ -134,7 +152,7 @@ class Data:
             cache,
         )
 
-    def restrict(self, rows: NDArray[np.int64]) -> Data:
+    def restrict(self, rows: RowNumbers) -> Data:
         """Return a copy of some rows; in ascending order they fall into the same blocks."""
         X = self.X[np.ix_(rows, rows)] if self.kernel.is_precomputed else self.X[rows]
         return Data(X, self.kernel, np.searchsorted(rows, self.starts).astype(np.int64))
@@ -161,12 +179,102 @@ class Data:
             return float(np.mean(self.X[some, some]))
         return float(self.kernel.diagonal(loaded(self.X[some])).mean())
 
-    def _fetch(self) -> Callable[[NDArray[np.int64], NDArray[np.int64]], Floats]:
+    def _fetch(self) -> Callable[[RowNumbers, RowNumbers], Floats]:
         return lambda queries, points: self.kernel.evaluate(self.X[queries], self.X[points])
 
 
+class BaseProblem(ABC):
+    """What solvers may ask of a problem, however many scores it has per row."""
+
+    data: Data
+    y: NDArray[Any]
+    C: Floats
+    intercept: str | None
+    total: float = 0.0  # sum of beta when the intercept is free
+    shift: Floats | None = None
+    n_outputs: int = 1  # scores per row
+    least_scale: float = 0.0  # lower bound on the scale of relative gaps
+    is_joint = False
+    is_hull = False
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self.y)
+
+    @property
+    def offset(self) -> float:
+        """Added to every kernel value: 1 makes the intercept part of the regularised model."""
+        return 1.0 if self.intercept == "regularized" else 0.0
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the dual variables."""
+
+    @property
+    @abstractmethod
+    def block_list(self) -> list[int]:
+        """Blocks of the data whose rows take part."""
+
+    @property
+    @abstractmethod
+    def data_rows(self) -> RowNumbers:
+        """Rows of the data behind the rows of the problem."""
+
+    @abstractmethod
+    def members(self, rows: RowNumbers) -> RowNumbers:
+        """Rows of the problem among these rows of the data, both in ascending order."""
+
+    @abstractmethod
+    def on(self, part: Data, members: RowNumbers) -> Self | None:
+        """Return the problem on a part of the data; `members` are its rows there, possibly none."""
+
+    @property
+    @abstractmethod
+    def loss_name(self) -> str:
+        """Name of the loss."""
+
+    @property
+    @abstractmethod
+    def has_labels(self) -> bool:
+        """Whether the targets are classes."""
+
+    @property
+    @abstractmethod
+    def is_smooth(self) -> bool:
+        """Whether the loss has a derivative: then scores are as good as the root of the gap."""
+
+    @property
+    @abstractmethod
+    def is_dense(self) -> bool:
+        """Whether nearly every row has a nonzero variable."""
+
+    @abstractmethod
+    def is_better_start(self, dual: float) -> bool:
+        """Whether a point of this dual value is a better start than none."""
+
+    @abstractmethod
+    def terms(self, beta: Floats, scores: Floats, b: Any) -> tuple[float, float]:
+        """Primal and dual value of a point with scores f = K beta and intercept(s) b.
+
+        P = 1/2 beta'f + sum_i C_i loss_i(f_i + b) and D = 1/2 beta'f + sum_i h_i(beta_i); both
+        include b^2 / 2 when the intercept is regularised, P also b times the given sum of beta.
+        """
+
+    @abstractmethod
+    def feasible(self, beta: Floats) -> Floats:
+        """A point that satisfies the constraints, near beta."""
+
+    @abstractmethod
+    def core(
+        self, rows: _core.KernelRows, start: Floats | None, size: int, floor: float
+    ) -> _core.WorkingSet | _core.Joint:
+        """Make the compiled solver for this problem."""
+
+
 @dataclass(frozen=True)
-class Problem:
+class Problem(BaseProblem):
     """One binary or regression problem on some blocks of the data.
 
     Parameters
@@ -218,17 +326,12 @@ class Problem:
             raise ValueError(f"the sum of beta must be a number >= 0, got {self.total!r}")
 
     @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return len(self.y)
-
-    @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the dual variables."""
         return (self.n_rows,)
 
     @cached_property
-    def least_scale(self) -> float:
+    def least_scale(self) -> float:  # type: ignore[override]
         """Lower bound on the scale of relative gaps, since the optimum may be zero.
 
         With a sum of beta that is not zero, 1/2 beta'K beta can be as large as
@@ -239,30 +342,36 @@ class Problem:
         return 0.5e-6 * self.total**2 * self.data.mean_diagonal()
 
     @property
-    def is_hull(self) -> bool:
+    def is_hull(self) -> bool:  # type: ignore[override]
         """Whether beta has a fixed sum for each sign of y: a distance of two (reduced) hulls."""
         return self.loss.name == "hull"
+
+    @property
+    def loss_name(self) -> str:
+        """Name of the loss."""
+        return self.loss.name
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether the targets are classes, -1 and +1."""
+        return self.loss.core().labels
 
     @property
     def is_smooth(self) -> bool:
         """Whether the loss has a derivative: then scores are as good as the root of the gap."""
         return self.loss.core().smooth
 
+    @property
+    def is_dense(self) -> bool:
+        """Whether nearly every row has a nonzero variable."""
+        return self.loss.is_dense
+
     def is_better_start(self, dual: float) -> bool:
         """Whether a point of this dual value is a better start than none."""
         return dual < 0.0 or self.total > 0.0
 
-    @property
-    def offset(self) -> float:
-        """Added to every kernel value: 1 makes the intercept part of the regularised model."""
-        return 1.0 if self.intercept == "regularized" else 0.0
-
     def terms(self, beta: Floats, scores: Floats, b: float) -> tuple[float, float]:
-        """Primal and dual value of a point with scores f = K beta and intercept b.
-
-        P = 1/2 beta'f + sum_i C_i loss_i(f_i + b) and D = 1/2 beta'f + sum_i h_i(beta_i); both
-        include b^2 / 2 when the intercept is regularised, P also b times the given sum of beta.
-        """
+        """Primal and dual value of a point with scores f = K beta and intercept b."""
         norm = float(beta @ scores) + (b * b if self.intercept == "regularized" else 0.0)
         core = self.loss.core()
         primal = 0.5 * norm + float(core.value(self.y, self.C, scores + b).sum()) + b * self.total
@@ -313,19 +422,19 @@ class Problem:
         bound = 0.5 * float(self.C @ np.abs(self.shift - np.median(self.shift)))
         return _core.FixedPart(self.shift, np.empty(0), 0.0, 0.0, bound)
 
-    def restrict(self, rows: NDArray[np.int64]) -> Problem:
+    def restrict(self, rows: RowNumbers) -> Problem:
         """Return the problem on some of its rows alone, with a copy of these rows of the data."""
         whole = replace(self.data.restrict(self.data_rows[rows]), starts=np.array([0, len(rows)]))
         shift = None if self.shift is None else self.shift[rows]
         return replace(self, data=whole, blocks=None, y=self.y[rows], C=self.C[rows], shift=shift)
 
-    def on(self, part: Data, members: NDArray[np.int64]) -> Problem | None:
+    def on(self, part: Data, members: RowNumbers) -> Problem | None:
         """Return the problem on a part of the data; `members` are its rows there, possibly none."""
         if len(members) == 0:
             return None
         return replace(self, data=part, y=self.y[members], C=self.C[members])
 
-    def members(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    def members(self, rows: RowNumbers) -> RowNumbers:
         """Rows of the problem among these rows of the data, both in ascending order."""
         if self.blocks is None:
             return rows
@@ -337,7 +446,7 @@ class Problem:
         return np.concatenate(found)
 
     @property
-    def data_rows(self) -> NDArray[np.int64]:
+    def data_rows(self) -> RowNumbers:
         """Rows of the data behind the rows of the problem."""
         starts = self.data.starts
         return np.concatenate([np.arange(starts[b], starts[b + 1]) for b in self.block_list])
@@ -349,7 +458,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class JointProblem:
+class JointProblem(BaseProblem):
     """Several classes in one problem: a score and a dual variable per row and class.
 
         min over beta   1/2 sum_c beta_c'K beta_c + sum_i h_i(beta_i),    beta_i = C_i (e_y - p_i)
@@ -370,7 +479,7 @@ class JointProblem:
     """
 
     data: Data
-    y: NDArray[np.int64]
+    y: RowNumbers
     n_classes: int
     C: Floats
     loss: str
@@ -379,22 +488,27 @@ class JointProblem:
     def __post_init__(self) -> None:
         check_weights(self.C)
 
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return len(self.y)
+    is_joint = True
 
     @property
-    def offset(self) -> float:
-        """Added to every kernel value: 1 makes the intercepts part of the regularised model."""
-        return 1.0 if self.intercept == "regularized" else 0.0
+    def n_outputs(self) -> int:  # type: ignore[override]
+        """Scores per row: one for each class."""
+        return self.n_classes
+
+    @property
+    def loss_name(self) -> str:
+        """Name of the loss."""
+        return self.loss
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether the targets are classes: always."""
+        return True
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the dual variables."""
         return (self.n_rows, self.n_classes)
-
-    least_scale = 0.0
 
     def core(
         self, rows: _core.KernelRows, start: Floats | None, size: int, floor: float
@@ -404,23 +518,37 @@ class JointProblem:
         size = max(2, min(_LARGEST_JOINT_SET, size))
         return _core.Joint(rows, self.loss, self.y, self.n_classes, self.C, start, nothing, size)
 
-    def on(self, part: Data, members: NDArray[np.int64]) -> JointProblem:
+    def on(self, part: Data, members: RowNumbers) -> JointProblem:
         """Return the problem on a part of the data; `members` are its rows there."""
         return replace(self, data=part, y=self.y[members], C=self.C[members])
 
-    def members(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    def members(self, rows: RowNumbers) -> RowNumbers:
         """Rows of the problem among these rows of the data: all."""
         return rows
 
     @property
-    def data_rows(self) -> NDArray[np.int64]:
+    def data_rows(self) -> RowNumbers:
         """Rows of the data behind the rows of the problem: all."""
         return np.arange(self.n_rows)
+
+    @property
+    def block_list(self) -> list[int]:
+        """Blocks of the data whose rows take part: there is one."""
+        return [0]
 
     @property
     def is_smooth(self) -> bool:
         """Whether the loss has a derivative: then scores are as good as the root of the gap."""
         return self.loss == "softmax"
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether nearly every row has a nonzero variable."""
+        return self.is_smooth
+
+    def feasible(self, beta: Floats) -> Floats:
+        """Beta itself: the compiled solver projects its start."""
+        return beta
 
     def is_better_start(self, dual: float) -> bool:
         """Whether a point of this dual value is a better start than none: any is."""

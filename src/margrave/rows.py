@@ -1,25 +1,88 @@
-"""Rows that do not fit into memory, and rows in other processes.
+"""Rows wherever they are: in memory, in blocks, or with the workers of an engine.
 
-`RowBlocks` is a sequence of blocks, read as often as needed: a linear model only needs passes over
-its rows, one block at a time. (A memory-mapped array does not need this: pass it as it is.)
-`RemoteRows` knows where each row is; engines bring rows to the block that needs them.
+`Matrix` is what an array and a CSR matrix have in common. `RowBlocks` is a sequence of blocks, read
+as often as needed: a linear model only needs passes over its rows, one block at a time. (A
+memory-mapped array does not need this: pass it as it is.) `RemoteRows` knows where each row is;
+engines bring rows to the block that needs them.
+
+Only this module distinguishes the three. Others ask `in_memory`, `is_remote` or `in_blocks`, or use
+a function that works for all: `blocks_of`, `sample_rows`, `row_range`, `boundaries`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-Block = Any  # ndarray or CSR of shape (rows, n_features)
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
 Places = NDArray[np.int64]
-Source = Block | str | PathLike[str] | Callable[[], Block]
+
+
+class Matrix(Protocol):
+    """Rows in memory: an ndarray or a CSR matrix of shape (rows, n_features)."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows and columns."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the entries."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Number of (stored) entries."""
+        ...
+
+    def __getitem__(self, rows: Any, /) -> Any: ...
+
+    def __matmul__(self, other: Any, /) -> Any: ...
+
+    def astype(self, dtype: Any, /) -> Any:
+        """Convert the entries."""
+        ...
+
+
+class CSR(Matrix, Protocol):
+    """Sparse rows, compressed."""
+
+    data: NDArray[Any]
+    indices: NDArray[np.integer[Any]]
+    indptr: NDArray[np.integer[Any]]
+    nnz: int
+    has_canonical_format: bool
+
+    def copy(self) -> CSR:
+        """Copy the rows."""
+        ...
+
+    def sum_duplicates(self) -> None:
+        """Sort the entries of each row and add up those of the same column."""
+        ...
+
+    def toarray(self) -> NDArray[Any]:
+        """Make a dense array."""
+        ...
+
+
+Source: TypeAlias = "Matrix | str | PathLike[str] | Callable[[], Matrix | str | PathLike[str]]"
+AnyRows: TypeAlias = "Matrix | RowBlocks | RemoteRows"
+
+
+def is_csr(X: object) -> TypeIs[CSR]:
+    """Whether rows are compressed."""
+    return bool(sparse.issparse(X))
 
 
 class RowBlocks:
@@ -68,11 +131,11 @@ class RowBlocks:
             raise ValueError(f"the blocks have different numbers of columns: {sorted(columns)}")
         self.shape = (sum(self.sizes), columns.pop())
 
-    def __iter__(self) -> Iterator[Block]:
+    def __iter__(self) -> Iterator[Matrix]:
         for number, source in enumerate(self._sources):
             yield _read(source, number)
 
-    def stretch(self, first: int, last: int) -> RowBlocks:
+    def between(self, first: int, last: int) -> RowBlocks:
         """Whole blocks: those of the rows from `first` up to `last`."""
         starts = np.cumsum([0, *self.sizes])
         a, b = np.searchsorted(starts, [first, last])
@@ -81,14 +144,14 @@ class RowBlocks:
     def check(self) -> None:
         """Raise for values that are not finite."""
         for number, block in enumerate(self):
-            values = block.data if sparse.issparse(block) else block
+            values = block.data if is_csr(block) else np.asarray(block)
             # the sum detects them without a copy; it may also overflow, which is not an error
             if not np.isfinite(values.sum(dtype=np.float64)) and not np.isfinite(values).all():
                 raise ValueError(f"block {number} of X contains NaN or infinity")
 
 
-def _read(source: Source, number: int) -> Block:
-    block = source() if callable(source) else source
+def _read(source: Source, number: int) -> Matrix:
+    block: Any = source() if callable(source) else source
     if isinstance(block, (str, PathLike)):
         block = np.load(Path(block), mmap_mode="r", allow_pickle=False)
     if sparse.issparse(block):
@@ -102,21 +165,25 @@ def _read(source: Source, number: int) -> Block:
         raise ValueError(f"block {number} of X has {block.ndim} dimensions, needs 2")
     if block.dtype not in (np.float32, np.float64):
         block = block.astype(np.float64)
-    return block
+    rows: Matrix = block
+    return rows
 
 
-def is_mapped(X: Any) -> bool:
+def is_mapped(X: AnyRows | None) -> bool:
     """Whether an array is a view of a file."""
-    while X is not None:
-        if isinstance(X, np.memmap):
+    base: Any = X
+    while isinstance(base, np.ndarray):
+        if isinstance(base, np.memmap):
             return True
-        X = getattr(X, "base", None)
+        base = base.base
     return False
 
 
-def size_in_bytes(X: Any) -> int:
+def size_in_bytes(X: Matrix | RemoteRows) -> int:
     """Bytes of an array, or of the stored entries of sparse rows."""
-    return int(X.data.nbytes + X.indices.nbytes if sparse.issparse(X) else X.nbytes)
+    if is_csr(X):
+        return int(X.data.nbytes + X.indices.nbytes)
+    return X.nbytes if is_remote(X) else int(np.asarray(X).nbytes)
 
 
 class Piece(ABC):
@@ -128,20 +195,21 @@ class Piece(ABC):
         self.shape, self.dtype, self.is_sparse, self.nbytes = shape, dtype, is_sparse, nbytes
 
     @abstractmethod
-    def take(self, places: Places) -> Block:
+    def take(self, places: Places) -> Matrix:
         """Bring some of the rows here, in this order."""
 
 
 class LocalPiece(Piece):
     """Rows of an array, or of a CSR matrix, of this process."""
 
-    def __init__(self, rows: Block) -> None:
+    def __init__(self, rows: Matrix) -> None:
         super().__init__(*outline(rows))
         self.rows = rows
 
-    def take(self, places: Places) -> Block:
+    def take(self, places: Places) -> Matrix:
         """Copy some of the rows."""
-        return self.rows[places]
+        some: Matrix = self.rows[places]
+        return some
 
 
 class RemoteRows:
@@ -154,8 +222,8 @@ class RemoteRows:
     pieces : list of Piece
     piece, place : int64 arrays of shape (n,)
         Piece that each row is in, and its number there.
-    facts : list
-        What else is known of each piece.
+    facts : list of dict
+        What else is known of each piece: its "largest" entry, and "sums" and "squares" of each row.
 
     Examples
     --------
@@ -171,7 +239,7 @@ class RemoteRows:
         pieces: Sequence[Piece],
         piece: Places,
         place: Places,
-        facts: Sequence[Any] = (),
+        facts: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self.pieces, self.piece, self.place, self.facts = pieces, piece, place, list(facts)
         # a piece without rows often has a default type: ignore it
@@ -181,7 +249,10 @@ class RemoteRows:
 
     @classmethod
     def of(
-        cls, pieces: Sequence[Piece], facts: Sequence[Any] = (), noun: str = "partition"
+        cls,
+        pieces: Sequence[Piece],
+        facts: Sequence[Mapping[str, Any]] = (),
+        noun: str = "partition",
     ) -> RemoteRows:
         """All rows of the pieces, in order; the `noun` is what errors call a piece."""
         if not pieces:
@@ -208,6 +279,11 @@ class RemoteRows:
         total = sum(one.shape[0] for one in self.pieces)
         return len(self.piece) * sum(one.nbytes for one in self.pieces) // max(1, total)
 
+    @property
+    def largest(self) -> float:
+        """Largest absolute value of an entry."""
+        return max(float(facts["largest"]) for facts in self.facts)
+
     def __len__(self) -> int:
         return len(self.piece)
 
@@ -221,7 +297,7 @@ class RemoteRows:
         positions = np.split(order, starts[1:]) if len(numbers) else []
         return [(int(n), at) for n, at in zip(numbers, positions, strict=True)]
 
-    def load(self) -> Block:
+    def load(self) -> Matrix:
         """Bring the rows here, as one array or CSR matrix."""
         parts = [
             (positions, self.pieces[number].take(self.place[positions]))
@@ -231,11 +307,11 @@ class RemoteRows:
 
 
 def assemble(
-    parts: Sequence[tuple[Places, Block]],
+    parts: Sequence[tuple[Places, Matrix]],
     shape: tuple[int, int],
     dtype: np.dtype[Any],
     is_sparse: bool,
-) -> Block:
+) -> Matrix:
     """Make one array, or one CSR matrix, of parts that know the positions of their rows.
 
     Examples
@@ -247,14 +323,99 @@ def assemble(
     if not is_sparse:
         whole = np.empty(shape, dtype)
         for positions, rows in parts:
-            whole[positions] = rows.toarray() if sparse.issparse(rows) else rows
+            whole[positions] = rows.toarray() if is_csr(rows) else rows
         return whole
     if not parts:
-        return sparse.csr_matrix(shape, dtype=dtype)
+        empty: Matrix = sparse.csr_matrix(shape, dtype=dtype)
+        return empty
     stacked = sparse.vstack([sparse.csr_matrix(rows) for _, rows in parts], "csr", dtype)
-    return stacked[np.argsort(np.concatenate([positions for positions, _ in parts]))]
+    found: Matrix = stacked[np.argsort(np.concatenate([positions for positions, _ in parts]))]
+    return found
 
 
-def outline(rows: Block) -> tuple[tuple[int, int], np.dtype[Any], bool, int]:
+def outline(rows: Matrix) -> tuple[tuple[int, int], np.dtype[Any], bool, int]:
     """Shape, type, whether sparse, and bytes of rows, the arguments of a `Piece`."""
-    return rows.shape, rows.dtype, bool(sparse.issparse(rows)), size_in_bytes(rows)
+    n_rows, n_columns = rows.shape
+    return (n_rows, n_columns), rows.dtype, is_csr(rows), size_in_bytes(rows)
+
+
+# --- rows wherever they are ----------------------------------------------------------------------
+
+_BROUGHT = 65_536  # rows of workers that are brought here at a time
+
+
+def in_memory(X: AnyRows) -> TypeIs[Matrix]:
+    """Whether the rows are in one array of this process (it may be memory-mapped)."""
+    return not isinstance(X, (RowBlocks, RemoteRows))
+
+
+def in_blocks(X: object) -> TypeIs[RowBlocks]:
+    """Whether the rows come in blocks, of which one at a time is in memory."""
+    return isinstance(X, RowBlocks)
+
+
+def is_remote(X: object) -> TypeIs[RemoteRows]:
+    """Whether the rows are with the workers of an engine."""
+    return isinstance(X, RemoteRows)
+
+
+def loaded(X: Matrix | RemoteRows) -> Matrix:
+    """Bring rows here if they are with workers."""
+    return X.load() if isinstance(X, RemoteRows) else X
+
+
+def blocks_of(X: AnyRows) -> Iterator[tuple[slice, Matrix]]:
+    """Iterate over the rows in blocks, each with its range of row numbers.
+
+    Examples
+    --------
+    >>> X = np.arange(6.0).reshape(3, 2)
+    >>> [at for at, _ in blocks_of(X)], [at for at, _ in blocks_of(RowBlocks([X[:2], X[2:]]))]
+    ([slice(0, 3, None)], [slice(0, 2, None), slice(2, 3, None)])
+    """
+    if isinstance(X, RowBlocks):
+        first = 0
+        for block in X:
+            yield slice(first, first + block.shape[0]), block
+            first += block.shape[0]
+    elif isinstance(X, RemoteRows):
+        for first in range(0, len(X), _BROUGHT):
+            at = slice(first, min(len(X), first + _BROUGHT))
+            yield at, X[at].load()
+    else:
+        yield slice(0, X.shape[0]), X
+
+
+def sample_rows(X: AnyRows, rows: Places) -> Matrix:
+    """A copy of some rows, whose numbers are in ascending order within each block."""
+    if not isinstance(X, RowBlocks):
+        return loaded(X[rows])
+    found = [
+        block[rows[(rows >= at.start) & (rows < at.stop)] - at.start] for at, block in blocks_of(X)
+    ]
+    chosen: Matrix = sparse.vstack(found, format="csr") if is_csr(found[0]) else np.vstack(found)
+    return chosen
+
+
+def row_range(X: AnyRows, at: slice) -> AnyRows:
+    """Contiguous rows, without a copy; of `RowBlocks` they must be whole blocks."""
+    if isinstance(X, RowBlocks):
+        return X.between(at.start, at.stop)
+    part: AnyRows = X[at]
+    return part
+
+
+def boundaries(X: AnyRows, step: int) -> Places:
+    """Where rows can be divided: at every `step` rows, or where blocks or pieces end.
+
+    Examples
+    --------
+    >>> boundaries(np.zeros((5, 1)), 2).tolist()
+    [2, 4, 5]
+    """
+    n = X.shape[0]
+    if isinstance(X, RowBlocks):
+        return np.cumsum(X.sizes)
+    if isinstance(X, RemoteRows):
+        return np.append(np.flatnonzero(np.diff(X.piece)) + 1, n)
+    return np.append(np.arange(step, n, step), n)

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from margrave import _core
-from margrave.problem import Data, loaded
+from margrave.problem import Data
 from margrave.progress import forever
+from margrave.rows import loaded
 
 Rows = NDArray[np.int64]
 

@@ -13,8 +13,9 @@ from scipy import sparse
 
 from margrave.kernels import Kernel
 from margrave.partitions.base import Parts, Places, Rows, by_tiles, check_count, nearest
-from margrave.problem import Data, loaded
+from margrave.problem import Data
 from margrave.progress import forever
+from margrave.rows import loaded
 
 Floats = NDArray[np.float64]
 

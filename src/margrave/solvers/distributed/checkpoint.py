@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from margrave.problem import Problem, loaded
+from margrave.problem import Problem
+from margrave.rows import loaded
 
 _FILE = "margrave-checkpoint.npz"
 _SAMPLE = 1000  # rows that enter the fingerprint of the data

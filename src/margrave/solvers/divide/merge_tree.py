@@ -23,7 +23,8 @@ from sklearn.base import BaseEstimator
 from margrave import _core
 from margrave.models import Expansion
 from margrave.partitions import Parts, check_count, resolve_partition
-from margrave.problem import Floats, Problem, Solution, loaded
+from margrave.problem import Floats, Problem, Solution
+from margrave.rows import loaded
 from margrave.solvers.base import Settings, check_integer
 from margrave.solvers.divide.parts import Division, PartOptions
 from margrave.solvers.whole import finish, judge

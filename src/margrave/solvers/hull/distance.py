@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 
 from margrave.blocks.hull import fill
-from margrave.problem import Data, Floats, Problem, Solution, loaded
+from margrave.problem import Data, Floats, Problem, Solution
 from margrave.rounds import Core, Record
+from margrave.rows import loaded
 from margrave.solvers.base import Settings
 
 NOTHING = 1e-12  # of the largest |x|^2: a U below it counts as zero

@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from margrave.problem import Floats, JointProblem, Problem, Solution, loaded
+from margrave.problem import Floats, JointProblem, Problem, Solution
 from margrave.progress import Progress
 from margrave.rounds import Core
+from margrave.rows import loaded
 from margrave.solvers.base import Settings, refuse_remote
 from margrave.solvers.certificate import around_mean
 from margrave.solvers.hull.distance import HullCore, refuse_overlap

@@ -66,7 +66,7 @@ def taken(problem: Problem | JointProblem, at: slice) -> Any:
     """The rows of a block, without a copy where they are contiguous."""
     X = problem.data.X
     if isinstance(X, RowBlocks):
-        return X.stretch(at.start, at.stop)
+        return X.between(at.start, at.stop)
     if problem.n_rows == problem.data.n_rows:
         return X[at]
     return X[problem.data_rows[at]]
