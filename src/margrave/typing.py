@@ -1,7 +1,7 @@
 """Types of what users pass: rows, targets, seeds.
 
-`MatrixLike` is everything that estimators take as X, `VectorLike` as y and sample_weight. Inside the
-package rows have been checked and are `margrave.rows.AnyRows`.
+`MatrixLike` is everything that estimators take as X, `VectorLike` as y and sample_weight. Once
+checked, rows are `margrave.rows.AnyRows`.
 """
 
 from __future__ import annotations
