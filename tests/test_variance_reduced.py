@@ -516,7 +516,7 @@ def test_ctrl_c_keeps_the_best_so_far(method):
     finally:
         timer.cancel()
         signal.signal(signal.SIGINT, before)
-    assert progress.stop_reason == "interrupted" and solution.interrupted
+    assert progress.stop_reason == "interrupted" and solution.stop_reason == "interrupted"
     assert not solution.converged
     assert_honest(problem, solution)
 
@@ -551,7 +551,7 @@ class Striking(Serial):
 def test_ctrl_c_at_any_place(method, at):
     solution, progress = run(breast(), VarianceReduced(), Striking(method, at), max_iter=20)
     if method != "steepness" or at < 4:
-        assert solution.interrupted and progress.stop_reason == "interrupted"
+        assert solution.stop_reason == "interrupted" and progress.stop_reason == "interrupted"
         assert solution.n_iter <= 4
     assert_honest(breast(), solution)
 
