@@ -27,7 +27,7 @@ from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted
 
 from margrave.estimators._input import CheckedInput, Floats, Rows
-from margrave.estimators._lender import Lender
+from margrave.estimators._context import FitContext
 from margrave.estimators._remote import portable
 from margrave.estimators._transaction import complete, show_early, without_draft
 from margrave.models import Committee, Expansion, LinearModel, LocalModels
@@ -70,7 +70,7 @@ _ADVICE = {
 class KernelEstimator(CheckedInput):
     """Base class of all estimators; the subclasses' constructors define the parameters."""
 
-    _lender: Lender | None = None  # set by a search while it fits and scores
+    _context: FitContext | None = None  # set by a search while it fits and scores
     _cure: ClassVar[str] = ""  # advice for hulls that overlap
 
     # --- fit -------------------------------------------------------------------------------
@@ -98,15 +98,15 @@ class KernelEstimator(CheckedInput):
             label=type(self).__name__,
         )
 
-        lender = None if rows is None else self._lender
-        if lender is not None:
-            lender.watch(progress)
-            problems, starts = lender.lend(problems, rows)
+        context = None if rows is None else self._context
+        if context is not None:
+            context.watch(progress)
+            problems, starts = context.share(problems, rows)
         kept: list[Solution] = []
         has_model = hasattr(self, "gap_")  # of an earlier fit
         remote = isinstance(problems[0].data.X, RemoteRows)
         solver = resolve_solver(self.solver)
-        columns = Columns.of(problems if lender is None else [])
+        columns = Columns.of(problems if context is None else [])
         by_rows = isinstance(solver, WorkingSet) and not getattr(problems[0], "is_hull", False)
         if not by_rows:
             columns.check(problems, self.memory_limit)
@@ -129,7 +129,7 @@ class KernelEstimator(CheckedInput):
                 progress=progress,
                 engine="dask" if self.engine is None and remote else self.engine,
                 keep_early=keep_early,
-                rough=lender is not None and lender.rough,
+                rough=context is not None and context.rough,
             )
             try:
                 try:
@@ -153,8 +153,8 @@ class KernelEstimator(CheckedInput):
         is_zero = not any(solution.beta.any() for solution in solutions)
         if has_model and is_zero and _interrupted(solutions, progress):
             raise KeyboardInterrupt(f"{type(self).__name__} keeps the model of the last fit")
-        if lender is not None:
-            lender.keep(solutions)
+        if context is not None:
+            context.keep(solutions)
         return [columns.widen(solution) for solution in solutions], progress
 
     def _seed(self) -> int:
@@ -412,8 +412,8 @@ class KernelEstimator(CheckedInput):
 
     def _expand(self, X: Any, used: Any, coef: Floats, precision: str) -> Floats:
         """Scores sum_j coef_j k(x, support vector j), one column per column of coef."""
-        if self._lender is not None:
-            known = self._lender.sums(X, self.support_[used], coef)
+        if self._context is not None:
+            known = self._context.sums(X, self.support_[used], coef)
             if known is not None:
                 return known
         points = (self.support_ if self._kernel.is_precomputed else self.support_vectors_)[used]

@@ -85,8 +85,8 @@ class BayesianEstimator(KernelEstimator):
             label=type(self).__name__,
         )
         remote = isinstance(X, RemoteRows)
-        if self._lender is not None:
-            self._lender.watch(progress)
+        if self._context is not None:
+            self._context.watch(progress)
         with progress, one_blas_thread():
             settings = Settings(
                 tol=0.0,

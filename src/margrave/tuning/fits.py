@@ -16,13 +16,13 @@ from margrave.estimators._base import KernelEstimator
 from margrave.progress import Progress
 from margrave.solvers import WorkingSet
 from margrave.tuning.folds import Rows, Store
-from margrave.tuning.loans import FitContext
+from margrave.tuning.context import SplitContext
 from margrave.tuning.plan import Setting, final_estimator
 from margrave.tuning.samples import Sample, Task, model_of, take_sample
 from margrave.tuning.starts import Start
 
 # solvers that accept problems on some blocks of the data; the others divide the rows themselves
-_LENT = ("auto", "exact", "newton", "cd")
+_SHARING = ("auto", "exact", "newton", "cd")
 
 Result = dict[str, Any]
 
@@ -87,16 +87,16 @@ def fit_and_score(
 
 def _attach_context(
     final: KernelEstimator, sample: Sample, terms: Terms, start: Start | None, coarse: float
-) -> FitContext:
+) -> SplitContext:
     """Give an estimator its threads and memory, kernel values, and a start."""
     own = final.get_params(deep=False)
     tol = max(own.get("tol", 0.0), coarse)
     given = {"tol": tol, "n_jobs": terms.threads, "memory_limit": terms.memory}
     final.set_params(**{name: value for name, value in given.items() if name in own})
     solver = own.get("solver")
-    store = terms.store if isinstance(solver, WorkingSet) or solver in _LENT else None
-    context = FitContext(sample, store, start, terms.running, rough=tol > own.get("tol", tol))
-    final._lender = context
+    store = terms.store if isinstance(solver, WorkingSet) or solver in _SHARING else None
+    context = SplitContext(sample, store, start, terms.running, rough=tol > own.get("tol", tol))
+    final._context = context
     return context
 
 

@@ -17,8 +17,8 @@ from margrave.tuning.samples import Sample
 from margrave.tuning.starts import Start
 
 
-class FitContext:
-    """The shared resources of one fit (see `margrave.estimators._lender`).
+class SplitContext:
+    """The shared resources of one fit (see `margrave.estimators._context`).
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class FitContext:
         """Pass on the progress, by which the fit can be stopped."""
         self.running(progress)
 
-    def lend(self, problems: Sequence[Any], rows: Any) -> tuple[Sequence[Any], list[Floats] | None]:
+    def share(self, problems: Sequence[Any], rows: Any) -> tuple[Sequence[Any], list[Floats] | None]:
         """Return the same problems on data with cached kernel values, and their starts."""
         self.problems = problems
         if self.store is None or not isinstance(problems[0], (Problem, JointProblem)):
