@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from margrave.problem import BaseProblem, Floats, RowNumbers
+from margrave.estimators._input import Rows
+from margrave.problem import BaseProblem, Floats
 from margrave.progress import Progress
 from margrave.rows import AnyRows
 from margrave.solvers import Solution
@@ -24,7 +25,7 @@ class FitContext(Protocol):
         ...
 
     def share(
-        self, problems: Sequence[BaseProblem], rows: RowNumbers
+        self, problems: Sequence[BaseProblem], rows: Rows
     ) -> tuple[Sequence[BaseProblem], list[Floats] | None]:
         """Return the same problems on data with cached kernel values, and their starts.
 
@@ -36,7 +37,7 @@ class FitContext(Protocol):
         """Store the solutions as starts of later fits."""
         ...
 
-    def sums(self, X: AnyRows, support: RowNumbers, coef: Floats) -> Floats | None:
+    def sums(self, X: AnyRows, support: Rows, coef: Floats) -> Floats | None:
         """Return sum_j coef_j k(x, row support_j) for every row x of X, or None if not cached.
 
         One column per column of `coef`.

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from sklearn.base import BaseEstimator
+
 F = TypeVar("F", bound=Callable[..., Any])
 Attributes = dict[str, Any]
 
@@ -25,7 +27,7 @@ _DRAFT = "_draft"  # the attribute that marks a draft; it is never pickled
 class Draft:
     """State of a fit."""
 
-    owner: Any  # the estimator that will get the attributes
+    owner: BaseEstimator  # the estimator that will get the attributes
     is_complete: bool = False
 
 
@@ -33,7 +35,7 @@ def transaction(fit: F) -> F:
     """Decorate `fit`: it works on a draft, which replaces the estimator's attributes at the end."""
 
     @functools.wraps(fit)
-    def fitted(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def fitted(self: BaseEstimator, *args: object, **kwargs: object) -> BaseEstimator:
         if _DRAFT in vars(self):  # called from another fit of the same estimator
             return fit(self, *args, **kwargs)
         before = dict(vars(self))
@@ -66,12 +68,12 @@ def transaction(fit: F) -> F:
     return fitted  # type: ignore[return-value]
 
 
-def complete(draft: Any) -> None:
+def complete(draft: BaseEstimator) -> None:
     """Mark the draft as a complete model, which Ctrl-C must not discard."""
     vars(draft)[_DRAFT].is_complete = True
 
 
-def show_early(draft: Any, early: Any) -> None:
+def show_early(draft: BaseEstimator, early: BaseEstimator) -> None:
     """Store an early model on the estimator, where callbacks can use it during the fit."""
     draft.early_ = early
     vars(draft)[_DRAFT].owner.early_ = early
