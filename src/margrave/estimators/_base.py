@@ -27,6 +27,7 @@ from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted
 
 from margrave.estimators._context import FitContext
+from margrave.estimators._early import EarlyModel
 from margrave.estimators._input import CheckedInput, Floats, Rows
 from margrave.estimators._remote import portable
 from margrave.estimators._transaction import complete, show_early, without_draft
@@ -82,6 +83,7 @@ class KernelEstimator(CheckedInput):
     """Base class of all estimators; the subclasses' constructors define the parameters."""
 
     _context: FitContext | None = None  # set by a search while it fits and scores
+    _early: EarlyModel | None = None  # see `early_`
     _cure: ClassVar[str] = ""  # advice for hulls that overlap
     # of classifiers: "binary", "ovo", "ovr", or the name of a joint loss
     _scheme: str | None = None
@@ -99,11 +101,10 @@ class KernelEstimator(CheckedInput):
     ) -> tuple[list[Solution], Progress]:
         """Run the solver on the problems within the budgets.
 
-        Early models are stored by `pack` on a copy of this estimator, `early_`. `rows` are the rows
-        of X behind the rows of the problems, for a search that shares kernel values.
+        `pack` stores solutions on an estimator: early ones on a copy of this one. `rows` are the
+        rows of X behind the rows of the problems, for a search that shares kernel values.
         """
-        for name in ("early_", "tuning_"):  # of an earlier fit
-            self.__dict__.pop(name, None)
+        self.__dict__.pop("tuning_", None)  # of an earlier fit
         progress = Progress(
             tol=self.tol,
             max_iter=self.max_iter,
@@ -117,7 +118,6 @@ class KernelEstimator(CheckedInput):
         if context is not None:
             context.watch(progress)
             problems, starts = context.share(problems, rows)
-        kept: list[Solution] = []
         has_model = hasattr(self, "gap_")  # of an earlier fit
         data = problems[0].data
         solver = resolve_solver(self.solver)
@@ -127,14 +127,15 @@ class KernelEstimator(CheckedInput):
             columns.check(problems, self.memory_limit)
         problems = columns.narrow(problems)
 
-        def keep_early(solutions: Sequence[Solution]) -> None:
-            kept[:] = solutions
-            solutions = [columns.widen(solution) for solution in solutions]
-            early = copy.copy(self)
-            early.__dict__.pop("early_", None)
-            early._store_certificate(pack(early, solutions), progress)
-            show_early(self, early)
+        def make_early(solutions: Sequence[Solution]) -> KernelEstimator:
+            model = copy.copy(self)
+            model.__dict__.pop("_early", None)
+            wide = [columns.widen(solution) for solution in solutions]
+            model._store_certificate(pack(model, wide), progress)
+            return model
 
+        early = EarlyModel(progress, make_early)
+        show_early(self, early)
         with progress, one_blas_thread():
             settings = Settings(
                 tol=self.tol,
@@ -143,7 +144,6 @@ class KernelEstimator(CheckedInput):
                 seed=self._seed(),
                 progress=progress,
                 engine="dask" if self.engine is None and data.is_remote else self.engine,
-                keep_early=keep_early,
                 rough=context is not None and context.rough,
             )
             try:
@@ -151,9 +151,12 @@ class KernelEstimator(CheckedInput):
                     solutions = solver.solve(list(problems), settings, starts)
                 except KeyboardInterrupt:  # outside the compiled code
                     progress.interrupt()
-                    if not kept and (has_model or not data.in_memory):
+                    if progress.early is not None:
+                        solutions = list(progress.early)
+                    elif has_model or not data.in_memory:
                         raise
-                    solutions = kept or WorkingSet().solve(list(problems), settings)
+                    else:
+                        solutions = WorkingSet().solve(list(problems), settings)
                 if not settings.rough:
                     as_published = getattr(solver, "as_published", False)
                     keep = not (by_rows and columns.used is not None)
@@ -169,6 +172,9 @@ class KernelEstimator(CheckedInput):
             raise KeyboardInterrupt(f"{type(self).__name__} keeps the model of the last fit")
         if context is not None:
             context.keep(solutions)
+        early.settle()
+        if early.model is None:
+            del self._early
         return [columns.widen(solution) for solution in solutions], progress
 
     def _seed(self) -> int:
@@ -287,6 +293,14 @@ class KernelEstimator(CheckedInput):
             if self._kernel.is_precomputed:  # its points are row numbers
                 places = replace(places, points=rows[places.points])
             self._local = LocalModels(partial(nearest, places), intercepts, known)
+
+    @property
+    def early_(self) -> KernelEstimator:
+        """The model of the parts that the solver has shown last, during the fit and after it."""
+        model: KernelEstimator | None = None if self._early is None else self._early.model
+        if model is None:
+            raise AttributeError(f"this {type(self).__name__} has no early model")
+        return model
 
     # --- dual variables --------------------------------------------------------------------
 

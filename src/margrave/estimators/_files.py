@@ -61,7 +61,7 @@ SOLVERS = {
 SCALERS = {cls.__name__: cls for cls in (MinMaxScaler, MaxAbsScaler, StandardScaler)}
 
 # not saved: early models, and scikit-learn's settings
-_LEFT_OUT = ("early_", "_metadata_request", "_sklearn_output_config")
+_LEFT_OUT = ("_early", "_metadata_request", "_sklearn_output_config")
 _SPARSE = {"csr_matrix": sparse.csr_matrix, "csr_array": sparse.csr_array}
 _DEPTH = 40  # of nested values: far more than any valid file has
 

@@ -5,7 +5,7 @@ estimator by one assignment: when `fit` returns, or when Ctrl-C or a warning tur
 ends it after `complete` was called. A fit that ends in any other way leaves the estimator
 unchanged.
 
-Only `early_` is set before the end, for callbacks: see `show_early`.
+Only the early model is there before the end, for callbacks: see `show_early`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,13 @@ from typing import Any, TypeVar
 
 from sklearn.base import BaseEstimator
 
+from margrave.estimators._early import EarlyModel
+
 F = TypeVar("F", bound=Callable[..., Any])
 Attributes = dict[str, Any]
 
 _DRAFT = "_draft"  # the attribute that marks a draft; it is never pickled
+_EARLY = "_early"  # the attribute behind `early_`
 
 
 @dataclass
@@ -46,7 +49,7 @@ def transaction(fit: F) -> F:
         # the assignment
         try:
             try:
-                vars(self).pop("early_", None)
+                vars(self).pop(_EARLY, None)
                 fit(draft, *args, **kwargs)
             except (KeyboardInterrupt, Warning):
                 after = _merged(vars(self), before, vars(draft) if known.is_complete else before)
@@ -73,10 +76,10 @@ def complete(draft: BaseEstimator) -> None:
     vars(draft)[_DRAFT].is_complete = True
 
 
-def show_early(draft: BaseEstimator, early: BaseEstimator) -> None:
-    """Store an early model on the estimator, where callbacks can use it during the fit."""
-    draft.early_ = early
-    vars(draft)[_DRAFT].owner.early_ = early
+def show_early(draft: BaseEstimator, early: EarlyModel) -> None:
+    """Give the estimator the early models of the fit, where callbacks can use them during it."""
+    draft._early = early
+    vars(draft)[_DRAFT].owner._early = early
 
 
 def without_draft(state: Attributes) -> Attributes:
@@ -89,11 +92,11 @@ def _merged(now: Attributes, before: Attributes, found: Attributes) -> Attribute
     kept = {
         name: value
         for name, value in now.items()
-        if name != "early_" and (name in found or name not in before)
+        if name != _EARLY and (name in found or name not in before)
     }
     changed = {
         name: value
         for name, value in without_draft(found).items()
-        if name == "early_" or name not in before or value is not before[name]
+        if name == _EARLY or name not in before or value is not before[name]
     }
     return {**kept, **changed}
