@@ -98,8 +98,10 @@ class SplitContext:
         layout, places = self.layout, self.layout.trained(self.split)[rows]
         laid: list[tuple[Problem, tuple[int, ...]]] = []
         for problem in self.problems:
+            if not is_single(problem):
+                return None
             blocks = _blocks(layout, places[problem.data_rows])
-            if not is_single(problem) or blocks is None:
+            if blocks is None:
                 return None
             laid.append((problem, blocks))
 
