@@ -1,1 +1,1 @@
-"""Benchmarks of margrave against other kernel and linear machines on CPUs; see README.md here."""
+"""Benchmarks of margrave against other kernel and linear SVMs on CPUs; see README.md here."""

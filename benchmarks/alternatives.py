@@ -1,4 +1,4 @@
-"""Methods that are no kernel machines, on the same splits: when not to use margrave.
+"""Alternatives to kernel methods, on the same splits: when not to use margrave.
 
     python -m benchmarks.alternatives [--only NAME ...]     # measures, and writes docs/when_not.md
     python -m benchmarks.alternatives --report              # writes the page only
@@ -61,7 +61,7 @@ def _fifth(prepare: Callable[[Raw, int, int], Data]) -> Callable[[Raw], Data]:
 
 
 def _digits(raw: Raw) -> Data:
-    """As many rows as where the digits are compared with other kernel machines."""
+    """As many rows as where the digits are compared with other kernel methods."""
     return data.mnist_digits(raw, 20_000, len(raw["y_test"]))
 
 

@@ -1,4 +1,4 @@
-"""One machine on every engine: seconds, bytes, and what more workers would bring.
+"""One model on every engine: seconds, bytes, and what more workers would bring.
 
     python -m benchmarks.engines [--only NAME ...]     # measures, and writes docs/distributed.md
     python -m benchmarks.engines --report              # writes the page from the result files

@@ -1,4 +1,4 @@
-"""The objective of a fitted linear machine, computed from its public attributes alone.
+"""The objective of a fitted linear model, computed from its public attributes alone.
 
     P = 1/2 |w|^2 + sum_i loss_i(x_i'w + b)                 from coef_ and intercept_
     D = 1/2 |X'beta|^2 + sum_i conjugate_i(beta_i)          from support_ and dual_coef_
@@ -42,7 +42,7 @@ def linear_objective(
     targets = one_vs_rest(data)
     terms = TERMS[estimator](parameters, len(data.y))
     weights = dense(model.coef_).reshape(len(targets), -1)
-    # A machine without an intercept may store one zero for all its problems.
+    # A model without an intercept may store one zero for all its problems.
     intercepts = np.broadcast_to(np.ravel(model.intercept_), len(targets))
     scores = data.X @ weights.T
     figures: list[dict[str, float]] = []

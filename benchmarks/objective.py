@@ -1,4 +1,4 @@
-"""The objective of a fitted machine, computed from its public attributes alone.
+"""The objective of a fitted model, computed from its public attributes alone.
 
     P = 1/2 |w|^2 + sum_i loss_i(f_i + b) + b total         f = K beta        (primal)
     D = 1/2 |w|^2 + sum_i conjugate_i(beta_i)                                 (dual, D* = -P*)
@@ -224,7 +224,7 @@ def _scores(model: Any, data: Data, columns: np.ndarray, parameters: Parameters)
 def _of_hulls(
     y: np.ndarray, coefficients: np.ndarray, support: np.ndarray, scores: np.ndarray, nu: float
 ) -> dict[str, float]:
-    """Bounds on half the squared distance of two hulls, from a machine with nu.
+    """Bounds on half the squared distance of two hulls, from a model with nu.
 
     Its coefficients sum to the same in both classes. Divided by that they are a point of the hulls,
     in which no row has more than 2 / (n nu) of the weight.

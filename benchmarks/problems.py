@@ -38,7 +38,7 @@ _shuttle = Problem(
     prepare=data.one_class,
     estimator="OneClassSVM",
     parameters={"nu": 0.05, "gamma": "scale"},
-    libraries=("margrave", "sklearn"),  # scikit-learn-intelex has no such machine
+    libraries=("margrave", "sklearn"),  # scikit-learn-intelex has no such estimator
 )
 
 # nu = 2 alpha (rows of the smaller class) / (all rows), alpha = 0.85

@@ -17,7 +17,7 @@ from benchmarks.results import Entry, Results
 
 def table(all_results: list[Results]) -> str:
     """Comparisons with other libraries, with other ways to a similar end, problems of margrave
-    alone, first of kernel machines and then of linear ones; then the conditions and the concerns.
+    alone, first of kernel models and then of linear ones; then the conditions and the concerns.
     """
     if not all_results:
         return "No results: run `make bench`."
@@ -29,7 +29,7 @@ def table(all_results: list[Results]) -> str:
     return "\n\n".join(parts)
 
 
-# what README shows: fits and scores, kernels and linear machines, large gains and small ones
+# what README shows: fits and scores, kernels and linear models, large gains and small ones
 PEERS = (
     "ijcnn1",
     "covtype-50k",

@@ -145,7 +145,7 @@ def try_forms(
             limit = problem.limit
             if best:
                 limit = min(limit, max(PATIENCE * min(best), LEAST_LIMIT))
-            # The objectives of linear machines cost little, and `shortest` needs them.
+            # The objectives of linear models cost little, and `shortest` needs them.
             checked = problem.kernel == "linear"
             trials[library].append(
                 _measure(problem, library, form, limit, settings, "try", checked=checked)

@@ -111,8 +111,8 @@ CHILD = """
 
     def fit(estimator, X, y):
         model = eval(estimator)
-        machine = getattr(model, "estimator", model)
-        machine.set_params(memory_limit={memory}, n_jobs=2)
+        own = getattr(model, "estimator", model)
+        own.set_params(memory_limit={memory}, n_jobs=2)
         if "time_limit" not in estimator:
             model.set_params(time_limit=SECONDS)
         said = ""

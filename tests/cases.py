@@ -25,8 +25,8 @@ LOSSES = [
     ("one_class", {}),
     ("hull", {}),
 ]
-# those whose machines keep a sum of zero; the one-class machine and hulls have tests of their own
-MACHINES = [case for case in LOSSES if case[0] not in ("one_class", "hull")]
+# those whose variables keep a sum of zero; one-class problems and hulls have tests of their own
+ZERO_SUM = [case for case in LOSSES if case[0] not in ("one_class", "hull")]
 KERNELS = [
     ("linear", {}),
     ("rbf", {"gamma": 0.5}),

@@ -211,8 +211,8 @@ def check_model_file(data):
 
 
 def predict(model):
-    machine = model.steps[-1][1] if isinstance(model, Pipeline) else model
-    rows = np.random.default_rng(1).standard_normal((5, min(machine.n_features_in_, 10**5)))
+    last = model.steps[-1][1] if isinstance(model, Pipeline) else model
+    rows = np.random.default_rng(1).standard_normal((5, min(last.n_features_in_, 10**5)))
     try:
         found = model.predict(rows)
     except ValueError:

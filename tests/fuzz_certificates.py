@@ -231,7 +231,7 @@ def draw(seed):
 
 
 def _numbers(rng, recipe):
-    """What the machine reads, with ordinary values."""
+    """What the estimator reads, with ordinary values."""
     numbers = {}
     if recipe.estimator in MULTI_CLASS:
         numbers["multi_class"] = lambda: _choice(rng, MULTI_CLASS[recipe.estimator])

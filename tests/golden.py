@@ -90,7 +90,7 @@ def _margin_distribution():
 
 
 def _augmentation():
-    """Hinge and eps-insensitive machines with C = 2/lam and, if linear, a constant feature."""
+    """Hinge and eps-insensitive models with C = 2/lam and, if linear, a constant feature."""
     for r in json.loads((GOLDEN / "augmentation.json").read_text()):
         if r["task"] == "mlt":
             continue

@@ -1,4 +1,4 @@
-"""Methods that are no kernel machines, beside margrave: the harness on generated data."""
+"""Alternatives to kernel methods, beside margrave: the harness on generated data."""
 
 from __future__ import annotations
 

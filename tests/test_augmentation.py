@@ -224,9 +224,9 @@ def test_flipped_labels_and_targets():
     np.testing.assert_allclose(one.coef_, -other.coef_, atol=1e-4)
     X, y = load("diabetes")
     for epsilon in (0.0, 0.2):
-        machine = SVR(kernel="linear", epsilon=epsilon, solver="em", tol=1e-8)
-        first = machine.fit(X, y).predict(X)
-        np.testing.assert_allclose(machine.fit(X, -y).predict(X), -first, atol=1e-3)
+        model = SVR(kernel="linear", epsilon=epsilon, solver="em", tol=1e-8)
+        first = model.fit(X, y).predict(X)
+        np.testing.assert_allclose(model.fit(X, -y).predict(X), -first, atol=1e-3)
 
 
 @pytest.mark.parametrize("kernel", ["linear", "rbf"])
@@ -334,7 +334,7 @@ def _nothing():
     return nullcontext()
 
 
-def test_two_classes_jointly_are_one_machine_with_half_lam():
+def test_two_classes_jointly_are_one_model_with_half_lam():
     X, y = load("iris12")
     lam = 0.5
     joint = SVC(2.0 / lam, kernel="linear", intercept=None, multi_class="crammer_singer", tol=1e-8)
@@ -361,7 +361,7 @@ def test_joint_problems_with_every_intercept(intercept, kernel):
 # --- landmarks -----------------------------------------------------------------------------------
 
 
-def test_landmarks_restrict_the_machine():
+def test_landmarks_restrict_the_model():
     """J of S landmarks falls with S to that of all rows; these excesses are known."""
     X, y = load("breast")
     best = 95.0542677895
@@ -372,7 +372,7 @@ def test_landmarks_restrict_the_machine():
         excess.append(model.objective_ / best - 1.0)
         assert excess[-1] == pytest.approx(known, abs=0.006)
         assert model.certificate_ == "features" and model.converged_ and len(model.support_) == S
-        # the gap of the whole machine is no less than what is missing, and not much more
+        # the gap of the whole model is no less than what is missing, and not much more
         gap = model.certify(X, y)
         assert excess[-1] / (1 + excess[-1]) - 1e-9 <= gap <= 2.0 * excess[-1] + 2e-6
         K = oracle.rbf(X, X[model.support_], gamma=0.02)

@@ -264,7 +264,7 @@ def test_linear_objective_against_a_plain_formula(loss: str) -> None:
     assert found == {"primal": pytest.approx(plain)}
 
 
-LINEAR_MACHINES = [
+LINEAR_MODELS = [
     ("SVC", {"C": 3.0, "loss": "hinge", "intercept": "regularized"}),
     ("SVC", {"C": 3.0, "loss": "squared_hinge", "intercept": "regularized"}),
     ("SVC", {"C": 3.0, "loss": "hinge", "intercept": "free"}),
@@ -275,7 +275,7 @@ LINEAR_MACHINES = [
 
 
 @pytest.mark.parametrize("form", ["float64-dense", "float64-csr"])
-@pytest.mark.parametrize(("estimator", "parameters"), LINEAR_MACHINES)
+@pytest.mark.parametrize(("estimator", "parameters"), LINEAR_MODELS)
 def test_linear_objectives_close_their_gap(
     estimator: str, parameters: dict[str, Any], form: str
 ) -> None:
@@ -365,11 +365,11 @@ def test_passes_are_those_of_the_last_record_that_counts() -> None:
     assert passes([{"passes": 1.5}, {"passes": 4.5}, {"gap": 0.1}]) == 4.5
 
 
-def test_linear_machines_of_sklearn() -> None:
+def test_linear_models_of_sklearn() -> None:
     make = adapter("sklearn").make
     hinge = {"kernel": "linear", "C": 2.0, "loss": "hinge", "intercept": "regularized"}
-    machine = make("SVC", {**hinge, "max_iter": 7})
-    assert isinstance(machine, LinearSVC) and (machine.loss, machine.max_iter) == ("hinge", 7)
+    model = make("SVC", {**hinge, "max_iter": 7})
+    assert isinstance(model, LinearSVC) and (model.loss, model.max_iter) == ("hinge", 7)
     logistic = {"kernel": "linear", "C": 2.0, "intercept": "free", "solver": "newton-cg"}
     assert isinstance(make("KernelLogisticRegression", logistic), LogisticRegression)
     assert isinstance(make("SVC", {"kernel": "rbf", "C": 2.0}), SVC)

@@ -28,7 +28,7 @@ SOLVERS = [
     BlockMinimization(blocks=1),
 ]
 each_solver = pytest.mark.parametrize("solver", SOLVERS, ids=str)
-each_machine = pytest.mark.parametrize("loss", cases.MACHINES, ids=cases.name_of)
+each_loss = pytest.mark.parametrize("loss", cases.ZERO_SUM, ids=cases.name_of)
 
 
 def targets(loss, n):
@@ -62,7 +62,7 @@ def test_golden_traces(record):
     np.testing.assert_allclose(found, record["trace"], rtol=1e-7)
 
 
-@each_machine
+@each_loss
 @pytest.mark.parametrize("partition", ["kmeans", "random"])
 def test_the_objective_falls_in_every_round(loss, partition):
     X, y = targets(loss, n=240)
@@ -75,7 +75,7 @@ def test_the_objective_falls_in_every_round(loss, partition):
         assert all(b <= a + 1e-9 * abs(a) for a, b in itertools.pairwise(duals)), duals
 
 
-@each_machine
+@each_loss
 def test_rounds_alone_come_to_the_optimum(loss):
     X, y = targets(loss, n=120)
     problem = build.problem(X, y, 1.0, loss, ("rbf", {"gamma": 0.5}), "regularized")
@@ -87,7 +87,7 @@ def test_rounds_alone_come_to_the_optimum(loss):
 
 
 def test_one_block_takes_one_whole_step():
-    for loss in cases.MACHINES:
+    for loss in cases.ZERO_SUM:
         X, y = targets(loss, n=100)
         problem = build.problem(X, y, 1.0, loss, ("rbf", {"gamma": 0.5}), None)
         solver = BlockMinimization(blocks=1, rounds=1, inner_tol=1e-12, finish=None)
@@ -139,8 +139,8 @@ def test_best_step():
 
 
 @each_solver
-@each_machine
-def test_every_machine_ends_at_the_optimum(solver, loss):
+@each_loss
+def test_every_loss_ends_at_the_optimum(solver, loss):
     X, y = targets(loss, n=90)
     for intercept in cases.INTERCEPTS:
         problem = build.problem(X, y, 1.5, loss, ("rbf", {"gamma": 0.5}), intercept)

@@ -105,12 +105,12 @@ def test_columns_that_do_not_occur_take_no_memory(estimator, memory):
 
 
 @pytest.mark.parametrize(
-    "machine", [SVC(kernel="linear"), SVC(kernel="linear", solver="dc"), NuSVC(kernel="linear")]
+    "model", [SVC(kernel="linear"), SVC(kernel="linear", solver="dc"), NuSVC(kernel="linear")]
 )
-def test_weights_that_do_not_fit_are_refused(machine):
+def test_weights_that_do_not_fit_are_refused(model):
     X, y = wide(30_000_000)
     with pytest.raises(ValueError, match=r"30000000 features take 228.9 MiB.*memory_limit of 20"):
-        machine.set_params(memory_limit="20MiB").fit(X, y)
+        model.set_params(memory_limit="20MiB").fit(X, y)
 
 
 @pytest.mark.parametrize("solver", ["auto", "cd", "newton", "dc", "exact", "pbm"])
@@ -130,16 +130,16 @@ def test_the_same_model_with_columns_that_do_not_occur(solver):
 
 
 @pytest.mark.parametrize(
-    "machine",
+    "model",
     [
         SVC(solver=ExpectationMaximization(features=50), memory_limit="1MiB"),
         BayesianSVC(features=50, memory_limit="1MiB"),
     ],
 )
-def test_features_that_do_not_fit_are_refused(machine):
+def test_features_that_do_not_fit_are_refused(model):
     X = np.random.default_rng(0).standard_normal((3000, 4))
     with pytest.raises(ValueError, match=r"50 features of 3000 rows take 1.8 MiB.*features=13"):
-        machine.fit(X, X[:, 0] > 0)
+        model.fit(X, X[:, 0] > 0)
 
 
 # --- hulls -----------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def blobs(n):
 
 @pytest.mark.parametrize("kernel", ["rbf", "linear"])
 @pytest.mark.parametrize(
-    "machine",
+    "model",
     [
         HardMarginSVC(time_limit=1e-4),
         HardMarginSVC(max_iter=0),
@@ -168,29 +168,29 @@ def blobs(n):
         NuSVR(time_limit=1e-4),
     ],
 )
-def test_a_spent_budget_is_no_overlap(machine, kernel):
+def test_a_spent_budget_is_no_overlap(model, kernel):
     X, y = blobs(5000)
-    machine.set_params(kernel=kernel)
-    spent = "max_iter=0" if machine.max_iter == 0 else "time_limit"
+    model.set_params(kernel=kernel)
+    spent = "max_iter=0" if model.max_iter == 0 else "time_limit"
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        machine.fit(X, y)
+        model.fit(X, y)
     (told,) = [str(w.message) for w in caught if issubclass(w.category, ConvergenceWarning)] or [""]
-    assert machine.converged_ == (not told)
-    assert machine.converged_ or (spent in told and "nu" not in told)
-    assert machine.gap_ >= 0.0 and machine.predict(X[:5]).shape == (5,)
+    assert model.converged_ == (not told)
+    assert model.converged_ or (spent in told and "nu" not in told)
+    assert model.gap_ >= 0.0 and model.predict(X[:5]).shape == (5,)
 
 
-@pytest.mark.parametrize("machine", [HardMarginSVC(kernel="linear"), NuSVC(nu=0.3)])
-def test_ctrl_c_before_the_first_point_is_passed_on(machine, monkeypatch):
+@pytest.mark.parametrize("model", [HardMarginSVC(kernel="linear"), NuSVC(nu=0.3)])
+def test_ctrl_c_before_the_first_point_is_passed_on(model, monkeypatch):
     def press(*arguments):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("margrave.solvers.kernel.working_set.sample_start", press)
     X, y = blobs(5000)
     with pytest.raises(KeyboardInterrupt, match="keeps the model"):
-        machine.fit(X, y)
-    assert not machine.converged_ and machine.predict(X[:5]).shape == (5,)
+        model.fit(X, y)
+    assert not model.converged_ and model.predict(X[:5]).shape == (5,)
 
 
 @pytest.mark.parametrize("solver", ["auto", "exact", "gilbert"])
@@ -201,12 +201,12 @@ def test_hulls_that_overlap_are_still_refused(solver):
 
 
 def test_advice_names_parameters_that_there_are():
-    """Where no direction separates the hulls: a machine without nu is not told to raise it."""
+    """Where no direction separates the hulls: a model without nu is not told to raise it."""
     from margrave.estimators._base import _ADVICE
 
-    for machine in (HardMarginSVC(), NuSVC()):
-        advice = _ADVICE["hulls"].format(cure=machine._cure, **machine.get_params())
-        assert ("nu," in advice) == hasattr(machine, "nu")
+    for model in (HardMarginSVC(), NuSVC()):
+        advice = _ADVICE["hulls"].format(cure=model._cure, **model.get_params())
+        assert ("nu," in advice) == hasattr(model, "nu")
 
 
 # --- threads that wait sleep -------------------------------------------------------------------
@@ -217,7 +217,7 @@ def blas_threads():
 
 
 @pytest.mark.parametrize(
-    "machine",
+    "model",
     [
         SVC(kernel="linear"),
         SVC(solver="em"),
@@ -225,13 +225,13 @@ def blas_threads():
         BayesianSVC(n_samples=20, burn_in=0),
     ],
 )
-def test_fits_keep_the_threads_of_blas_asleep(machine):
+def test_fits_keep_the_threads_of_blas_asleep(model):
     seen = []
-    machine.set_params(callbacks=lambda record: seen.append(blas_threads()), n_jobs=2)
+    model.set_params(callbacks=lambda record: seen.append(blas_threads()), n_jobs=2)
     X = np.random.default_rng(0).standard_normal((300, 5))
     with threadpool_limits(2, user_api="blas"), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        machine.fit(X, X[:, 0] > 0)
+        model.fit(X, X[:, 0] > 0)
         assert seen and all(threads == {1} for threads in seen)
         assert blas_threads() == {2}
 

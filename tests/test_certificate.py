@@ -76,7 +76,7 @@ def test_drawn_problems_are_of_all_kinds():
     assert {recipe.estimator for recipe in recipes} == certified
     assert {recipe.kernel for recipe in recipes} == set(KERNELS)
     assert {recipe.solver for recipe in recipes} == {"auto", *SOLVERS}
-    own = {"logistic", "margin_distribution", "one_class", "hull"}  # of one machine each
+    own = {"logistic", "margin_distribution", "one_class", "hull"}  # of one estimator each
     assert {recipe.loss for recipe in recipes} - {None} == set(LOSSES) - own
 
 
@@ -268,7 +268,7 @@ def test_scores_beyond_double_precision_are_no_secret():
 
 
 def primal(model, X, y):
-    """P of a binary machine with the hinge, in double precision."""
+    """P of a binary model with the hinge, in double precision."""
     K = oracle.rbf(X, X[model.support_], model.gamma)
     f = K @ model.dual_coef_[0]
     loss = np.maximum(0.0, 1.0 - np.where(y, 1.0, -1.0) * (f + model.intercept_[0]))

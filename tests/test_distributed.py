@@ -33,7 +33,7 @@ X, Y = make_moons(600, noise=0.25, random_state=0)
 LABELS = np.where(Y == 1, "yes", "no")
 NUMBERS = np.sin(3.0 * X[:, 0]) + X[:, 1]
 
-MACHINES = [
+ESTIMATORS = [
     (SVC(C=4.0, gamma=1.0, solver=BlockMinimization(blocks=2)), LABELS),
     (SVC(C=4.0, gamma=1.0, solver=BlockMinimization(blocks=5, partition="random")), LABELS),
     (SVC(C=4.0, gamma=1.0, solver=BlockMinimization(blocks=2, rounds=3)), LABELS),
@@ -54,25 +54,25 @@ MACHINES = [
     ),
 ]
 WALKS_ALIKE = (BlockMinimization, VarianceReduced, PairSwaps, FrankWolfe, Saddle)
-each_machine = pytest.mark.parametrize(
-    ("machine", "y"), MACHINES, ids=lambda v: str(v.solver) if hasattr(v, "solver") else ""
+each_estimator = pytest.mark.parametrize(
+    ("estimator", "y"), ESTIMATORS, ids=lambda v: str(v.solver) if hasattr(v, "solver") else ""
 )
 
 
-def fitted(machine, y, engine, **more):
+def fitted(estimator, y, engine, **more):
     import warnings
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # one pass of a cascade is no solution
-        return clone(machine).set_params(engine=engine, **more).fit(X, y)
+        return clone(estimator).set_params(engine=engine, **more).fit(X, y)
 
 
-@each_machine
+@each_estimator
 @pytest.mark.parametrize("name", ENGINES)
-def test_every_engine_gives_the_same_model(name, machine, y, engine_of):
+def test_every_engine_gives_the_same_model(name, estimator, y, engine_of):
     engine = engine_of(name)
-    expected, found = fitted(machine, y, "serial"), fitted(machine, y, engine)
-    same = isinstance(machine.solver, WALKS_ALIKE)
+    expected, found = fitted(estimator, y, "serial"), fitted(estimator, y, engine)
+    same = isinstance(estimator.solver, WALKS_ALIKE)
     if same or found.certificate_ == "blocks" or not engine_is_remote(engine):
         np.testing.assert_array_equal(found.dual_coef_, expected.dual_coef_)
         np.testing.assert_array_equal(found.support_, expected.support_)

@@ -98,7 +98,7 @@ def test_far_clusters_are_the_whole_problem():
     X, y = golden.load("moons")
     label = np.arange(400) % 4
     X = X + 1e3 * label[:, None]
-    for loss in cases.MACHINES:
+    for loss in cases.ZERO_SUM:
         problem = build.problem(X, y, 1.0, loss, ("rbf", {"gamma": 1.0}), None)
         strategy = DivideAndConquer(levels=1, early=1, partition=Given(label), level_tol=1e-10)
         early, _ = build.run(problem, solver=strategy)
@@ -134,7 +134,7 @@ def test_a_block_keeps_no_equality_constraint():
 
 
 @each_strategy
-@pytest.mark.parametrize("loss", cases.MACHINES, ids=cases.name_of)
+@pytest.mark.parametrize("loss", cases.ZERO_SUM, ids=cases.name_of)
 @pytest.mark.parametrize("intercept", cases.INTERCEPTS)
 def test_every_strategy_ends_at_the_optimum(strategy, loss, intercept):
     problem = moons(4.0, 2.0, loss, intercept, n=240)
@@ -213,7 +213,7 @@ def test_scaled_variables_are_as_good_as_the_parts_on_average(lam, loss):
     K = np.exp(-_squares(problem.data.X))
     dual = problem.terms(scaled.beta, K @ scaled.beta, 0.0)[1]
     assert -dual >= scaled.objective - 1e-7 * abs(scaled.objective)
-    if loss is ODM:  # four machines of the right size in the place of one
+    if loss is ODM:  # four models of the right size in the place of one
         bad = problem.terms(plain.beta, K @ plain.beta, 0.0)[1]
         assert -bad < 0.0 < -dual
 
@@ -342,9 +342,9 @@ def test_early_models_of_a_precomputed_kernel():
     strategy = DivideAndConquer(early=1, partition="kernel_kmeans", level_tol=1e-9)
     for given in (None, weight):
         for scheme in ("ovo", "ovr"):
-            machine = {"C": 10.0, "intercept": None, "multi_class": scheme, "solver": strategy}
-            model = SVC(kernel="precomputed", **machine)
-            same = SVC(gamma=2.0, **machine)
+            options = {"C": 10.0, "intercept": None, "multi_class": scheme, "solver": strategy}
+            model = SVC(kernel="precomputed", **options)
+            same = SVC(gamma=2.0, **options)
             model.fit(K, y, sample_weight=given)
             same.fit(X, y, sample_weight=given)
             expected = same.decision_function(new)
@@ -505,7 +505,7 @@ def test_a_stop_in_clusters_of_the_exact_solver_is_no_interrupt(monkeypatch):
         model.fit(X, y)
 
 
-def test_small_classes_and_machines_without_support():
+def test_small_classes_and_models_without_support():
     X, y = blobs(606)
     y = np.repeat([0, 1, 2, 3], [300, 300, 3, 3])
     assert SVC(gamma=1.0, solver=Cascade(leaves=8)).fit(X, y).converged_

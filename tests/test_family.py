@@ -299,7 +299,7 @@ def test_early_models_have_the_quantile(quantile):
 @pytest.mark.parametrize("nu", [0.01, 0.1, 0.5, 0.95])
 @pytest.mark.parametrize("kernel", ["rbf", "linear", "poly"])
 def test_one_class_is_libsvms(nu, kernel):
-    X = load("breast")[0] + 3.0  # a linear machine needs rows on one side of zero
+    X = load("breast")[0] + 3.0  # a linear model needs rows on one side of zero
     parameters = {"nu": nu, "kernel": kernel, "gamma": 0.02, "coef0": 1.0}
     ours = OneClassSVM(**parameters, tol=1e-7).fit(X)
     theirs = LibsvmOneClass(**parameters, tol=1e-7, max_iter=10**6).fit(X)
@@ -319,7 +319,7 @@ def test_one_class_is_libsvms(nu, kernel):
 
 
 def test_one_class_at_its_ends():
-    """nu = 1 leaves no choice; a linear machine on centred rows is the zero machine."""
+    """nu = 1 leaves no choice; a linear model on centred rows is the zero model."""
     X, _ = load("breast")
     model = OneClassSVM(nu=1.0, tol=1e-7).fit(X)
     np.testing.assert_array_equal(model.dual_coef_, np.ones((1, len(X))))
@@ -424,7 +424,7 @@ def test_certified_refusals():
 
 
 def test_odm_narrows_the_margins():
-    """The point of the machine: it draws the margins together, where an SVM lets them go."""
+    """The point of the model: it draws the margins together, where an SVM lets them go."""
     X, y = load("moons")
     svm = SVC(C=10.0, gamma=1.0).fit(X, y)
     odm = ODMClassifier(lam=1000.0, gamma=1.0, upsilon=1.0).fit(X, y)

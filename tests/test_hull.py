@@ -322,11 +322,11 @@ def test_shards_walk_the_same_way(make, nu):
     X, y = blobs(n=70, d=5, apart=3.0)
 
     def run(partitions, engine="serial"):
-        machine = HardMarginSVC if nu is None else NuSVC
+        kind = HardMarginSVC if nu is None else NuSVC
         given = {} if nu is None else {"nu": nu}
         solver = make(partitions=partitions)
         return fit(
-            machine(kernel="linear", solver=solver, engine=engine, tol=1e-3, max_iter=150, **given),
+            kind(kernel="linear", solver=solver, engine=engine, tol=1e-3, max_iter=150, **given),
             X,
             y,
         )
@@ -417,7 +417,7 @@ def test_other_solvers_are_refused(name):
 
 
 @pytest.mark.parametrize("name", ["pairs", "gilbert", "saddle"])
-def test_hull_solvers_refuse_other_machines(name):
+def test_hull_solvers_refuse_other_estimators(name):
     X, y = blobs()
     with pytest.raises(ValueError, match=rf"solver '{name}' cannot work with the loss 'hinge'"):
         SVC(solver=name).fit(X, y)

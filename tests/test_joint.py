@@ -1,4 +1,4 @@
-"""Several classes in one problem: Crammer-Singer machines and the softmax."""
+"""Several classes in one problem: Crammer-Singer and the softmax."""
 
 import json
 

@@ -132,7 +132,7 @@ def test_their_tools_predict_with_our_models(tmp_path, kind, model):
 
 
 def test_scores_go_through_a_file(tmp_path):
-    """One-class machines too, whose rows on the border could fall on either side."""
+    """One-class models too, whose rows on the border could fall on either side."""
     for kind, model in [*OWN, ("two", OneClassSVM(nu=0.2, tol=1e-8))]:
         X, y = rows(kind)
         X = X @ X.T if model.kernel == "precomputed" else X

@@ -1,4 +1,4 @@
-"""Linear machines: weights instead of kernel values, by every solver that has them."""
+"""Linear models: weights instead of kernel values, by every solver that has them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.test_properties import arrays, best, decisions
 SOLVERS = ["cd", "newton", "auto"]
 LINEAR = ("linear", {})
 each_solver = pytest.mark.parametrize("solver", SOLVERS)
-each_loss = pytest.mark.parametrize("loss", cases.MACHINES, ids=cases.name_of)
+each_loss = pytest.mark.parametrize("loss", cases.ZERO_SUM, ids=cases.name_of)
 each_intercept = pytest.mark.parametrize("intercept", cases.INTERCEPTS)
 
 
@@ -230,7 +230,7 @@ def test_shapes(solver, shape, loss, intercept):
 @each_solver
 @pytest.mark.parametrize(
     "loss",
-    [case for case in cases.MACHINES if not oracle.LOSSES[case[0]].labels],
+    [case for case in cases.ZERO_SUM if not oracle.LOSSES[case[0]].labels],
     ids=cases.name_of,
 )
 @each_intercept

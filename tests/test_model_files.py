@@ -156,7 +156,7 @@ def test_predictions_are_the_same_to_the_last_bit(fitted, tmp_path, number):
     np.testing.assert_equal(again.gap_, model.gap_)
     assert again.certificate_ == model.certificate_
     assert str(again.get_params(deep=True)) == str(model.get_params(deep=True))
-    assert set(vars(model)) - set(vars(again)) <= {"early_"}
+    assert set(vars(model)) - set(vars(again)) <= {"_early"}
     # the same model makes the same file, also when it went through one
     first = (tmp_path / "model").read_bytes()
     again.save(tmp_path / "model")

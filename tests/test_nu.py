@@ -52,11 +52,11 @@ def test_nusvc_is_libsvms(kernel, nu):
 def test_equivalent_C(kernel):
     X, y = load("breast")
     nu = NuSVC(0.3, **kernel, tol=1e-10).fit(X, y)
-    for machine in (
+    for model in (
         SVC(nu.equivalent_C_, **kernel, tol=1e-9),
         LibsvmSVC(C=nu.equivalent_C_, **kernel, tol=1e-9),
     ):
-        found = machine.fit(X, y).decision_function(X)
+        found = model.fit(X, y).decision_function(X)
         np.testing.assert_allclose(nu.decision_function(X), found, atol=1e-3 * np.abs(found).max())
 
 
@@ -196,11 +196,11 @@ def test_the_tube_of_nusvr():
     """It is that of SVR with epsilon_, and leaves a share nu of the rows outside."""
     X, y = load("diabetes")
     nu = NuSVR(0.3, 2.0, gamma=0.1, tol=1e-10).fit(X, y)
-    for machine in (
+    for model in (
         SVR(2.0, nu.epsilon_, gamma=0.1, tol=1e-9),
         LibsvmSVR(C=2.0, epsilon=nu.epsilon_, gamma=0.1, tol=1e-8),
     ):
-        np.testing.assert_allclose(nu.predict(X), machine.fit(X, y).predict(X), atol=1e-4)
+        np.testing.assert_allclose(nu.predict(X), model.fit(X, y).predict(X), atol=1e-4)
     outside = np.abs(y - nu.predict(X)) > nu.epsilon_ + 1e-6
     assert outside.mean() <= 0.3 <= len(nu.support_) / len(y)
 

@@ -1,4 +1,4 @@
-"""The compiled parts of linear machines: passes over rows, terms of rows, small systems."""
+"""The compiled parts of linear models: passes over rows, terms of rows, small systems."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from margrave import _core
 from tests import build, cases
 
-each_loss = pytest.mark.parametrize("loss", cases.MACHINES, ids=cases.name_of)
+each_loss = pytest.mark.parametrize("loss", cases.ZERO_SUM, ids=cases.name_of)
 
 
 @pytest.mark.parametrize("isa", _core.isa_levels())

@@ -38,7 +38,7 @@ def takes(name, loss, intercept):
 
 
 @each_solver
-@pytest.mark.parametrize("loss", cases.MACHINES, ids=cases.name_of)
+@pytest.mark.parametrize("loss", cases.ZERO_SUM, ids=cases.name_of)
 @pytest.mark.parametrize("intercept", cases.INTERCEPTS)
 def test_optimum_or_refusal(name, loss, intercept):
     X, y, C, K = arrays(loss, KERNEL)

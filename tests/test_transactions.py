@@ -50,7 +50,7 @@ from margrave.solvers import (
 GRID = {"C": [1.0, 2.0]}
 CHAINS = {"n_samples": 8, "burn_in": 3, "chains": 2}
 # every estimator, and ways to solve that have steps of their own
-MACHINES = [
+ESTIMATORS = [
     SVC(),
     SVC(kernel="linear"),
     SVC(solver=DivideAndConquer(levels=2)),
@@ -76,7 +76,7 @@ MACHINES = [
 ]
 posix = pytest.mark.skipif(os.name != "posix", reason="signals as of POSIX")
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-machines = pytest.mark.parametrize("machine", MACHINES, ids=repr)
+each_estimator = pytest.mark.parametrize("estimator", ESTIMATORS, ids=repr)
 
 
 def rows(d, n=120):
@@ -89,12 +89,12 @@ def rows(d, n=120):
 
 OLD, NEW = rows(3), rows(5)
 # attributes that not every fit to the end has: of models of parts, and of searches without the last
-SOMETIMES = {"early_", "_part_support", "best_estimator_", "refit_time_"}
+SOMETIMES = {"_early", "_part_support", "best_estimator_", "refit_time_"}
 
 
 def test_every_estimator_is_here():
     public = {getattr(margrave, name) for name in margrave.__all__}
-    assert {cls for cls in public if hasattr(cls, "fit")} == {type(m) for m in MACHINES}
+    assert {cls for cls in public if hasattr(cls, "fit")} == {type(m) for m in ESTIMATORS}
 
 
 # --- what has to hold ----------------------------------------------------------------------------
@@ -163,14 +163,14 @@ def verify(before, names, folder):
     return True
 
 
-def starts(machine):
+def starts(estimator):
     """The estimator as it comes, and fitted to rows with another number of features."""
-    yield clone(machine)
-    yield clone(machine).fit(*OLD)
+    yield clone(estimator)
+    yield clone(estimator).fit(*OLD)
 
 
-def names_after_fit(machine):
-    return set(vars(clone(machine).fit(*NEW)))
+def names_after_fit(estimator):
+    return set(vars(clone(estimator).fit(*NEW)))
 
 
 # --- Ctrl-C at callbacks -------------------------------------------------------------------------
@@ -197,13 +197,13 @@ def called_back(model, callback):
     return model.set_params(**{name: callback})
 
 
-@machines
-def test_ctrl_c_at_every_callback(machine, tmp_path):
-    names, counter = names_after_fit(machine), Calls()
-    called_back(clone(machine), counter).fit(*NEW)
+@each_estimator
+def test_ctrl_c_at_every_callback(estimator, tmp_path):
+    names, counter = names_after_fit(estimator), Calls()
+    called_back(clone(estimator), counter).fit(*NEW)
     complete = []
     for last in range(1, counter.count + 1):
-        for model in starts(machine):
+        for model in starts(estimator):
             before = Before(called_back(model, callback := Calls(last)))
             with pytest.raises(KeyboardInterrupt):
                 model.fit(*NEW)
@@ -250,15 +250,15 @@ def was_interrupted(model):
     return False
 
 
-@machines
-def test_ctrl_c_at_calls_all_over_a_fit(machine, tmp_path):
-    names = names_after_fit(machine)
+@each_estimator
+def test_ctrl_c_at_calls_all_over_a_fit(estimator, tmp_path):
+    names = names_after_fit(estimator)
     with Strike() as strike:
-        clone(machine).fit(*NEW)
-    fitted = pickle.dumps(clone(machine).fit(*OLD))
+        clone(estimator).fit(*NEW)
+    fitted = pickle.dumps(clone(estimator).fit(*OLD))
     complete = []
     for number, last in enumerate(np.unique(np.linspace(1, strike.count, 60).astype(int))):
-        before = Before(pickle.loads(fitted) if number % 2 else clone(machine))
+        before = Before(pickle.loads(fitted) if number % 2 else clone(estimator))
         with Strike(last) as strike:
             interrupted = was_interrupted(before.model)
         assert interrupted == (strike.count >= last)  # a clock may have saved it a call
@@ -271,7 +271,7 @@ def test_ctrl_c_at_calls_all_over_a_fit(machine, tmp_path):
 # one of each estimator, so that a fit to many rows takes some time
 MANY = rows(5, 6000)
 MANY[0][:, 0] -= 7.5 * MANY[1]
-FIRST = {type(machine): machine for machine in reversed(MACHINES)}
+FIRST = {type(estimator): estimator for estimator in reversed(ESTIMATORS)}
 LONG = {
     FIRST[SVC]: {"C": 1e4, "gamma": 5.0, "tol": 1e-9},
     FIRST[SVR]: {"C": 1e4, "gamma": 5.0, "tol": 1e-9},
@@ -291,25 +291,25 @@ assert len(LONG) == len(FIRST)
 def press_at_random(folder, seed):
     """In a process of its own: a signal ends fits at any time from their begin to their end."""
     delays = random.Random(seed)
-    for machine in MACHINES:
+    for estimator in ESTIMATORS:
         begin = time.perf_counter()
-        names = names_after_fit(machine)
+        names = names_after_fit(estimator)
         seconds = time.perf_counter() - begin
-        for model in [*starts(machine)] * 3:
+        for model in [*starts(estimator)] * 3:
             before = Before(model := copy.copy(model))
             late = _pressed(model, NEW, delays.uniform(0.0, 1.1 * seconds))
-            assert late < 2.0, (machine, late)  # a second on an idle machine
+            assert late < 2.0, (estimator, late)  # a second on an idle machine
             verify(before, names, folder)
 
 
 def press_early(folder, seed):
     """In a process of its own: a signal ends long fits soon after their begin."""
     delays = random.Random(seed)
-    for machine, parameters in LONG.items():
-        for model in starts(machine):
+    for estimator, parameters in LONG.items():
+        for model in starts(estimator):
             before = Before(model.set_params(**parameters))
             late = _pressed(model, MANY, delays.uniform(0.0, 0.6))
-            assert late < 2.0, (machine, late)
+            assert late < 2.0, (estimator, late)
             if not before.is_there() and hasattr(model, "n_features_in_"):
                 assert len(predictions(model, MANY[0])) == len(MANY[0])
 
@@ -359,10 +359,10 @@ def test_signals(press, seed, tmp_path):
 # --- errors --------------------------------------------------------------------------------------
 
 
-@machines
-def test_an_error_leaves_all_as_it_was(machine):
+@each_estimator
+def test_an_error_leaves_all_as_it_was(estimator):
     X, y = NEW
-    for model in starts(machine):
+    for model in starts(estimator):
         before = Before(loud(model))
         for weight in (np.full(len(y), -1.0), np.ones(7)):
             with pytest.raises(ValueError, match="weight"):
@@ -373,12 +373,12 @@ def test_an_error_leaves_all_as_it_was(machine):
         before.verify()
 
 
-@machines
-def test_a_callback_that_fails_leaves_all_as_it_was(machine):
+@each_estimator
+def test_a_callback_that_fails_leaves_all_as_it_was(estimator):
     counter = Calls()
-    called_back(clone(machine), counter).fit(*NEW)
+    called_back(clone(estimator), counter).fit(*NEW)
     for last in {1, (counter.count + 1) // 2, counter.count}:
-        for model in starts(machine):
+        for model in starts(estimator):
             before = Before(called_back(loud(model), Calls(last, OSError)))
             with pytest.raises(OSError):
                 model.fit(*NEW)
@@ -397,7 +397,7 @@ def mixed(d):
 
 
 @pytest.mark.parametrize(
-    ("machine", "data", "message"),
+    ("estimator", "data", "message"),
     [
         (SVC(), (NEW[0], np.zeros(120)), "two classes"),
         (BayesianSVC(**CHAINS), (NEW[0], np.zeros(120)), "two classes"),
@@ -408,8 +408,8 @@ def mixed(d):
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
-def test_what_is_found_late_leaves_all_as_it_was(machine, data, message):
-    for model in starts(machine):
+def test_what_is_found_late_leaves_all_as_it_was(estimator, data, message):
+    for model in starts(estimator):
         before = Before(model.set_params(memory_limit="20MiB"))
         with pytest.raises(ValueError, match=message):
             model.fit(*data)
@@ -525,9 +525,9 @@ def test_nothing_does_not_replace_a_model():
 UNFINISHED = [SVC(C=100.0, solver=WorkingSet(size=2), max_iter=3), BayesianSVC(**CHAINS)]
 
 
-@pytest.mark.parametrize("machine", UNFINISHED, ids=repr)
-def test_a_warning_that_is_an_error_loses_no_model(machine):
-    (X, y), model = mixed(5), clone(machine)
+@pytest.mark.parametrize("estimator", UNFINISHED, ids=repr)
+def test_a_warning_that_is_an_error_loses_no_model(estimator):
+    (X, y), model = mixed(5), clone(estimator)
     with warnings.catch_warnings(), pytest.raises(ConvergenceWarning):
         warnings.simplefilter("error")
         model.fit(X, y)

@@ -377,13 +377,13 @@ def test_a_start_is_the_best_multiple_of_the_last_solution():
     model = SVC(C=1.0, gamma=0.1, tol=1e-8)
     caught = {}
 
-    class Lender:
+    class Context:
         rough = False
 
         def watch(self, progress):
             pass
 
-        def lend(self, problems, rows):
+        def share(self, problems, rows):
             caught["problems"] = problems
             return problems, None
 
@@ -393,12 +393,12 @@ def test_a_start_is_the_best_multiple_of_the_last_solution():
         def sums(self, X, support, coef):
             return None
 
-    model._lender = Lender()
+    model._context = Context()
     model.fit(X, TWO)
     start = Start.of(caught["problems"], caught["solutions"])
     for C in (0.5, 1.0, 1.2, 50.0):
         wanted = clone(model).set_params(C=C)
-        wanted._lender = Lender()
+        wanted._context = Context()
         wanted.fit(X, TWO)
         (problem,), (beta,) = start.begin(caught["problems"])
         old, f = start.betas[0], start.scores[0]
@@ -407,7 +407,7 @@ def test_a_start_is_the_best_multiple_of_the_last_solution():
         np.testing.assert_allclose(problem.scores / f, beta[0] / old[0], rtol=1e-9)
 
 
-def test_many_rows_are_not_lent_but_start_from_each_other(monkeypatch):
+def test_many_rows_share_no_values_but_start_from_each_other(monkeypatch):
     """Where solvers look at active rows only: same scores."""
     wanted = Tuner(SVC(tol=TOL), GRID, 4, "roc_auc", prune=False).fit(X, TWO)
     monkeypatch.setattr("margrave.tuner._MANY_ROWS", 100)

@@ -30,7 +30,7 @@ from tests.test_properties import arrays, best
 
 LINEAR = ("linear", {})
 ODM = ("margin_distribution", {"theta": 0.1, "upsilon": 0.5})
-SMOOTH = [case for case in cases.MACHINES if case[0] in SMOOTH_LOSSES]
+SMOOTH = [case for case in cases.ZERO_SUM if case[0] in SMOOTH_LOSSES]
 each_method = pytest.mark.parametrize("method", METHODS)
 each_loss = pytest.mark.parametrize("loss", SMOOTH, ids=cases.name_of)
 each_intercept = pytest.mark.parametrize("intercept", [None, "regularized"])
@@ -38,7 +38,7 @@ EVERY_ROW = 10**6  # landmarks: more than there are rows
 
 
 def breast(lam=1.0, intercept=None, X=None):
-    """The machine behind the published figures."""
+    """The model behind the published figures."""
     rows, y = load("breast")
     return build.problem(rows if X is None else X, y, lam / (len(y) * 0.81), ODM, LINEAR, intercept)
 

@@ -41,7 +41,7 @@ ROOT = Path(__file__).parent.parent.parent
 FOLDER = ROOT / "benchmarks" / "results" / "papers"
 LIMIT = 1800.0  # seconds of one fit
 FIFTH = 0.2  # of the rows, for the methods that get a sample
-NO_ANSWER = "the hulls overlap"  # said by a machine whose problem has none: a result too
+NO_ANSWER = "the hulls overlap"  # said by a model whose problem has none: a result too
 ALL, SAMPLE, SIZES = "all", "sample", "sizes"
 
 Entry = dict[str, Any]  # of one method

@@ -32,7 +32,7 @@ from benchmarks.papers.data import (
 )
 from margrave import SVC, solvers
 
-_CACHE = 8192  # MB, as much as the machines of margrave may use
+_CACHE = 8192  # MB, as much as the models of margrave may use
 
 DENSE = {"margrave": "float32-dense", "sklearn": "float64-dense", "intelex": "float32-dense"}
 SPARSE = {"margrave": "float32-csr", "sklearn": "float64-csr", "intelex": "float32-dense"}
@@ -107,7 +107,7 @@ def _intelex(parameters: Mapping[str, Any]) -> Any:
 
 
 def _on_features(parameters: Mapping[str, Any], features: Callable[..., Any], count: int) -> Any:
-    """Features whose products are about the kernel's values, and a linear machine on them with
+    """Features whose products are about the kernel's values, and a linear model on them with
     LIBLINEAR's default loss."""
     machine = {"kernel": "linear", "loss": "squared_hinge", "solver": "newton"}
     return make_pipeline(
@@ -117,7 +117,7 @@ def _on_features(parameters: Mapping[str, Any], features: Callable[..., Any], co
 
 
 class Bagging(BaseEstimator):  # type: ignore[misc]
-    """Majority vote of `parts` machines, each trained on its share of the rows, drawn at random."""
+    """Majority vote of `parts` models, each trained on its share of the rows, drawn at random."""
 
     def __init__(self, machine: SVC, parts: int) -> None:
         self.machine = machine
@@ -127,7 +127,7 @@ class Bagging(BaseEstimator):  # type: ignore[misc]
         self.classes_, code = np.unique(y, return_inverse=True)
         rng = np.random.default_rng(0)
         size = max(2, len(y) // self.parts)
-        self.members_: list[Any] = []  # a machine, or the only class that it has seen
+        self.members_: list[Any] = []  # a model, or the only class that it has seen
         for _ in range(self.parts):
             rows = rng.choice(len(y), size, replace=False)
             seen = np.unique(code[rows])

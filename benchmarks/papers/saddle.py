@@ -38,14 +38,14 @@ SPARSE = {"margrave": "float64-csr", "sklearn": "float64-csr"}
 
 
 class ByAlpha(BaseEstimator):
-    """A machine whose nu follows from the number of rows in the smaller class."""
+    """A model whose nu follows from the number of rows in the smaller class."""
 
     def __init__(self, machine: Any = None, alpha: float = ALPHA) -> None:
         self.machine = machine
         self.alpha = alpha
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Fit the machine with its nu."""
+        """Fit the model with its nu."""
         _, counts = np.unique(y, return_counts=True)
         nu = 2.0 * self.alpha * counts.min() / len(y)
         self.machine_ = clone(self.machine).set_params(nu=nu).fit(X, y)

@@ -56,7 +56,7 @@ def measure(task: Task, tell: Callable[[dict[str, Any]], None] = _nobody) -> dic
     method, dataset = paper.methods[task.method], paper.datasets[task.dataset]
     whole, form = dataset.load(task.generated), dataset.forms[method.library]
     data = _first(whole, task.rows).in_form(form)
-    # A machine of ours looks at the clock itself and keeps its model; others have to be ended.
+    # An estimator of ours looks at the clock itself and keeps its model; others have to be ended.
     own_limit = _ends(method.make(task.parameters), "time_limit", task.limit)
     patience = None if task.limit is None else (2.0 if own_limit else 1.0) * task.limit
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sklearn.metrics._scorer import _MultimetricScorer
 from sklearn.model_selection._validation import (
     _insert_error_scores,
     _score,
@@ -21,6 +22,7 @@ __all__ = [
     "HasMethods",
     "Interval",
     "StrOptions",
+    "_MultimetricScorer",
     "_check_feature_names",
     "_check_method_params",
     "_check_sample_weight",

@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 from scipy.linalg import solve_triangular
 
 from margrave import _core
 from margrave.kernels import Kernel, core_rows
 from margrave.progress import forever
-from margrave.rows import RowBlocks
+from margrave.rows import AnyRows, Matrix, blocks_of, is_csr
 
 Floats = NDArray[np.float64]
 
@@ -38,14 +37,18 @@ class Expansion:
         Precision of the kernel values; sums are always float64.
     """
 
-    points: Any
+    points: Matrix
     coef: Floats
     kernel: Kernel
     intercept: Floats
     precision: str = "float64"
 
     def scores(
-        self, X: Any, threads: int = 1, memory: int = 1 << 30, left: Callable[[], float] = forever
+        self,
+        X: Matrix,
+        threads: int = 1,
+        memory: int = 1 << 30,
+        left: Callable[[], float] = forever,
     ) -> Floats:
         """Evaluate the model on rows X (kernel values with all training rows if precomputed).
 
@@ -76,7 +79,7 @@ class Expansion:
         return result
 
     def _in_blocks(
-        self, X: Any, points: Any, coef: Floats, memory: int, left: Callable[[], float]
+        self, X: Matrix, points: Matrix, coef: Floats, memory: int, left: Callable[[], float]
     ) -> Floats:
         """Sums for a callable kernel, with as many rows at a time as the memory allows."""
         step = max(1, memory // (4 * 8 * points.shape[0]))
@@ -99,20 +102,16 @@ class LinearModel:
 
     weights: Floats
 
-    def scores(self, X: Any, threads: int = 1) -> Floats:
+    def scores(self, X: AnyRows, threads: int = 1) -> Floats:
         """Evaluate the model on rows X, which may come in blocks."""
-        blocks = X if isinstance(X, RowBlocks) else [X]
         scores = np.empty((len(self.weights), X.shape[0]))
         team = _core.Team(threads if X.shape[0] * self.weights.size > _SMALL_WORK else 1)
-        first = 0
-        for block in blocks:
-            last = first + block.shape[0]
-            rows = _core.LinearRows(core_rows(block), [0], [last - first], team)
+        for at, block in blocks_of(X):
+            rows = _core.LinearRows(core_rows(block), [0], [block.shape[0]], team)
             try:
-                rows.multiply(self.weights, scores[:, first:last])
+                rows.multiply(self.weights, scores[:, at])
             except _core.Stopped:
                 raise KeyboardInterrupt from None
-            first = last
         return scores.T
 
 
@@ -131,11 +130,11 @@ class Landmarks:
     kernel : Kernel
     """
 
-    points: Any
+    points: Matrix
     factor: Floats
     kernel: Kernel
 
-    def features(self, X: Any) -> Floats:
+    def features(self, X: Matrix) -> Floats:
         """phi of rows X (kernel values with all training rows if precomputed)."""
         values = self.kernel.values(X, self.points)
         found: Floats = solve_triangular(self.factor, values.T, lower=True).T
@@ -166,16 +165,16 @@ class Posterior:
     covariance: Floats
     draws: Floats | None = None
 
-    def scores(self, features: Any) -> tuple[Floats, Floats]:
+    def scores(self, features: Matrix) -> tuple[Floats, Floats]:
         """Mean and standard deviation of the scores of rows, one column per output."""
         means = np.asarray(features @ self.mean.T)
         variances = [_squares(features, features @ cov) for cov in self.covariance]
         return means, np.sqrt(np.maximum(np.stack(variances, axis=1), 0.0))
 
 
-def _squares(features: Any, products: Floats) -> Floats:
+def _squares(features: Matrix, products: Floats) -> Floats:
     """Inner products of corresponding rows; `features` may be sparse."""
-    entries = features.multiply(products) if sparse.issparse(features) else features * products
+    entries = features.multiply(products) if is_csr(features) else np.asarray(features) * products
     found: Floats = np.asarray(entries.sum(axis=1)).ravel()
     return found
 
@@ -193,11 +192,11 @@ class LocalModels:
         class without rows in a part, else 0.
     """
 
-    assign: Callable[[Any, int], NDArray[np.int64]]
+    assign: Callable[[Matrix, int], NDArray[np.int64]]
     intercept: Floats
     known: Floats
 
-    def scores(self, X: Any, threads: int, expand: Callable[[Any, int], Floats]) -> Floats:
+    def scores(self, X: Matrix, threads: int, expand: Callable[[Matrix, int], Floats]) -> Floats:
         """Evaluate the models on rows X; `expand` gives scores of rows by one part's model."""
         part = self.assign(X, threads)
         scores = np.empty((X.shape[0], self.intercept.shape[1]))
@@ -232,7 +231,7 @@ class Committee:
     intercept : float64 array of shape (n_parts, n_outputs)
     """
 
-    points: list[Any]
+    points: list[Matrix]
     noise: float
     kernel: Kernel
     offset: float
@@ -253,7 +252,7 @@ class Committee:
                 ) from None
         return found
 
-    def scores(self, X: Any, threads: int, expand: Callable[[Any, int], Floats]) -> Floats:
+    def scores(self, X: Matrix, threads: int, expand: Callable[[Matrix, int], Floats]) -> Floats:
         """Evaluate the models on rows X; `expand` gives scores of rows by one part's model."""
         step = max(1, _SMALL_WORK // max(1, *(own.shape[0] for own in self.points)))
         blocks = [
@@ -261,7 +260,7 @@ class Committee:
         ]
         return np.concatenate(blocks) if blocks else np.empty((0, self.intercept.shape[1]))
 
-    def _scores(self, X: Any, expand: Callable[[Any, int], Floats]) -> Floats:
+    def _scores(self, X: Matrix, expand: Callable[[Matrix, int], Floats]) -> Floats:
         prior = self.kernel.diagonal(X) + self.offset
         prior = np.maximum(prior, _LEAST_PRIOR * float(prior.max(initial=1e-300)))
         sums = np.zeros((X.shape[0], self.intercept.shape[1]))

@@ -10,7 +10,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -68,6 +68,8 @@ class Progress:
     stop_reason : {None, "converged", "max_iter", "time_limit", "callback", "interrupted"}
         Why the fit ended; when problems ended for different reasons, the first that is not
         "converged". None if the solver stopped by itself.
+    early : sequence of Solution or None
+        The last solutions that `show_early` was called with.
 
     Examples
     --------
@@ -98,6 +100,7 @@ class Progress:
         self.label = label
         self.history: list[Record] = []
         self.stop_reason: str | None = None
+        self.early: Sequence[Any] | None = None
         self._display: _Display = _display(verbose, label, tol)
         self._start = time.perf_counter()
         self._uncounted = 0.0  # seconds spent in callbacks
@@ -139,6 +142,10 @@ class Progress:
     def interrupt(self) -> None:
         """Record that the user pressed Ctrl-C: every further report returns True."""
         self.stop_reason = "interrupted"
+
+    def show_early(self, solutions: Sequence[Any]) -> None:
+        """Show the solutions of parts, one per problem, of which a model can be made."""
+        self.early = solutions
 
     def report(
         self,

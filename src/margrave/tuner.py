@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import clone, is_classifier
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, clone, is_classifier
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import GridSearchCV, ParameterGrid, check_cv
+from sklearn.model_selection import BaseCrossValidator, GridSearchCV, ParameterGrid, check_cv
 from sklearn.utils import column_or_1d, indexable
 from sklearn.utils.validation import check_is_fitted
 
@@ -26,6 +27,7 @@ from margrave._sklearn import (
     Interval,
     _check_method_params,
     _insert_error_scores,
+    _MultimetricScorer,
     _num_samples,
     _warn_or_raise_about_fit_failures,
 )
@@ -33,16 +35,18 @@ from margrave.estimators._base import outside
 from margrave.estimators._transaction import complete, transaction
 from margrave.report import Report, make_report
 from margrave.resources import parse_bytes, thread_count
-from margrave.rows import RowBlocks
+from margrave.rows import in_blocks
 from margrave.tuning import race
-from margrave.tuning.folds import Store, lay_out
+from margrave.tuning.folds import Rows, Split, Store, lay_out
 from margrave.tuning.plan import Setting, final_estimator, settings_of
-from margrave.tuning.samples import Task
+from margrave.tuning.samples import Scorer, Task
 from margrave.tuning.search import Search, Worker
 from margrave.tuning.table import LiveTable
+from margrave.typing import MatrixLike, VectorLike
 
 _MANY_ROWS = 40_000  # from here on solvers manage their kernel values themselves
 _VECTORS = 80 << 20  # bytes that a fit needs besides kernel values
+Refit = bool | str | Callable[[dict[str, Any]], int]
 _FITTED = (
     *("best_estimator_", "best_index_", "best_params_", "best_score_", "cv_results_"),
     *("feature_names_in_", "multimetric_", "n_splits_", "refit_time_", "scorer_"),
@@ -133,17 +137,17 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
 
     def __init__(
         self,
-        estimator: Any,
+        estimator: BaseEstimator,
         param_grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]],
-        cv: Any = 5,
-        scoring: Any = None,
-        refit: Any = True,
+        cv: int | BaseCrossValidator | Iterable[Split] | None = 5,
+        scoring: str | Scorer | Sequence[str] | Mapping[str, str | Scorer] | None = None,
+        refit: Refit = True,
         *,
         prune: bool = True,
         n_jobs: int | None = None,
         time_limit: float | None = None,
         verbose: int = 0,
-        error_score: Any = np.nan,
+        error_score: float | str = np.nan,
         return_train_score: bool = False,
     ) -> None:
         self.estimator = estimator
@@ -159,7 +163,7 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
         self.return_train_score = return_train_score
 
     @transaction
-    def fit(self, X: Any, y: Any = None, **params: Any) -> Self:
+    def fit(self, X: MatrixLike, y: VectorLike | None = None, **params: object) -> Self:
         """Search, and fit the best setting to all rows.
 
         Parameters
@@ -180,7 +184,7 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
         for name in _FITTED:  # of an earlier fit
             self.__dict__.pop(name, None)
         self._validate_params()
-        if isinstance(X, RowBlocks):
+        if in_blocks(X):
             raise ValueError("a search needs all rows in one array to split them, got RowBlocks")
         settings = settings_of(self.estimator, list(ParameterGrid(self.param_grid)))
         scorer, metric = self._get_scorers()
@@ -205,7 +209,8 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
         )
         search = self._search(task, settings, metric == "score")
         self._store(search, settings, metric)
-        self.scorer_ = getattr(scorer, "_scorers", scorer)
+        several = isinstance(scorer, _MultimetricScorer)
+        self.scorer_ = scorer._scorers if several else scorer
         complete(self)
         if search.stopped == "interrupted":
             raise KeyboardInterrupt(
@@ -226,7 +231,7 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
         """An interrupted search with `refit` has no best estimator, and counts as not fitted."""
         return hasattr(self, "best_estimator_" if self.refit else "cv_results_")
 
-    def _labels(self, y: Any) -> Any:
+    def _labels(self, y: VectorLike | None) -> Rows | None:
         """Class of each row if there are more than two (one-vs-one needs them), else None."""
         if y is None or not is_classifier(self.estimator):
             return None
@@ -268,12 +273,11 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
         final, n_rows = final_estimator(self.estimator), _num_samples(task.X)
         kernels = len({setting.kernel for setting in settings})
         threads = thread_count(self.n_jobs)
-        remote = getattr(final, "engine", None) is not None
+        remote = final is not None and final.engine is not None
         n_workers = 1 if remote else min(threads, kernels * self.n_splits_)
         each, share, most, largest = max(1, threads // n_workers), None, 1, 0
         if final is not None:
-            limit = getattr(final, "memory_limit", None)
-            share = max(1, parse_bytes(limit) // n_workers)
+            share = max(1, parse_bytes(final.memory_limit) // n_workers)
             matrix = 4 * n_rows**2 + _VECTORS
             if n_rows < _MANY_ROWS and matrix <= share and each == 1:
                 most = min(kernels, share // matrix)
@@ -281,7 +285,7 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
         workers = [Worker(Store(task.X, most, largest)) for _ in range(n_workers)]
         return Search(task, workers, each, share, self.time_limit, table.show)
 
-    def _store(self, search: Search, settings: list[Setting], metric: Any) -> None:
+    def _store(self, search: Search, settings: list[Setting], metric: Refit) -> None:
         """Store the results and the best setting."""
         out = list(search.results.values())
         if not out:
@@ -351,7 +355,7 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
             raise
         self._store_best(best, time.perf_counter() - begin)
 
-    def _store_best(self, best: Any, seconds: float) -> None:
+    def _store_best(self, best: BaseEstimator, seconds: float) -> None:
         """Store the final model in one step, so that an interrupt cannot leave half of it."""
         found = {"best_estimator_": best, "refit_time_": seconds}
         final = final_estimator(best)
@@ -379,7 +383,12 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
             "splits": np.sum(run, axis=0),
         }
 
-    def report(self, X: Any, y: Any = None, sample_weight: Any = None) -> Report:
+    def report(
+        self,
+        X: MatrixLike,
+        y: VectorLike | None = None,
+        sample_weight: VectorLike | None = None,
+    ) -> Report:
         """Make an HTML report about the best estimator, with the scores of all settings.
 
         Parameters
@@ -402,7 +411,7 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
         return make_report(self.best_estimator_, X, y, sample_weight)
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> bool | int | float | str | None:
     """A value for a model file: numbers and strings as they are, anything else as its repr."""
     if isinstance(value, np.generic):
         value = value.item()
@@ -424,7 +433,7 @@ def _mean(results: list[dict[str, Any]], example: dict[str, Any]) -> dict[str, A
     return {name: None if name == "fit_error" else mean(name) for name in example}
 
 
-def _ranks(n_run: Any, means: Any) -> Any:
+def _ranks(n_run: NDArray[np.integer[Any]], means: NDArray[np.float64]) -> NDArray[np.int32]:
     """Rank 1 for the best; more splits come before fewer, and NaN comes last."""
     keys = [
         (np.isnan(mean), -n, 0.0 if np.isnan(mean) else -mean)

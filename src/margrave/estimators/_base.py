@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from os import PathLike
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy import sparse
@@ -26,21 +26,33 @@ from sklearn.utils import check_random_state
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted
 
+from margrave.estimators._context import FitContext
+from margrave.estimators._early import EarlyModel
 from margrave.estimators._input import CheckedInput, Floats, Rows
-from margrave.estimators._lender import Lender
 from margrave.estimators._remote import portable
 from margrave.estimators._transaction import complete, show_early, without_draft
 from margrave.models import Committee, Expansion, LinearModel, LocalModels
 from margrave.partitions import nearest
-from margrave.problem import JointProblem, Problem
+from margrave.problem import BaseProblem
 from margrave.progress import Progress
 from margrave.report import Report, make_report
 from margrave.resources import one_blas_thread, parse_bytes, thread_count
-from margrave.rows import RemoteRows, RowBlocks, is_mapped
+from margrave.rows import (
+    AnyRows,
+    Matrix,
+    RowBlocks,
+    blocks_of,
+    in_blocks,
+    is_csr,
+    is_mapped,
+    is_remote,
+    loaded,
+)
 from margrave.solvers import Settings, Solution, WorkingSet, resolve_solver
 from margrave.solvers.certificate import certificate, certified
 from margrave.solvers.columns import Columns
 from margrave.solvers.whole import certify
+from margrave.typing import MatrixLike, VectorLike
 
 _MOST_OF_COMMITTEE = 1000  # support vectors of a part that are kept to estimate its variance
 
@@ -70,25 +82,29 @@ _ADVICE = {
 class KernelEstimator(CheckedInput):
     """Base class of all estimators; the subclasses' constructors define the parameters."""
 
-    _lender: Lender | None = None  # set by a search while it fits and scores
+    _context: FitContext | None = None  # set by a search while it fits and scores
+    _early: EarlyModel | None = None  # see `early_`
     _cure: ClassVar[str] = ""  # advice for hulls that overlap
+    # of classifiers: "binary", "ovo", "ovr", or the name of a joint loss
+    _scheme: str | None = None
+    _weights: Floats | None = None  # feature weights of a linear model
+    _local: LocalModels | Committee | None = None  # how the models of parts are combined
 
     # --- fit -------------------------------------------------------------------------------
 
     def _solve(
         self,
-        problems: Sequence[Any],
+        problems: Sequence[BaseProblem],
         starts: list[Floats] | None,
-        pack: Callable[[Any, Sequence[Solution]], Sequence[Solution]],
-        rows: Rows | None = None,
+        pack: Callable[[Self, Sequence[Solution]], Sequence[Solution]],
+        rows: Rows,
     ) -> tuple[list[Solution], Progress]:
         """Run the solver on the problems within the budgets.
 
-        Early models are stored by `pack` on a copy of this estimator, `early_`. `rows` are the rows
-        of X behind the rows of the problems, for a search that shares kernel values.
+        `pack` stores solutions on an estimator: early ones on a copy of this one. `rows` are the
+        rows of X behind the rows of the problems, for a search that shares kernel values.
         """
-        for name in ("early_", "tuning_"):  # of an earlier fit
-            self.__dict__.pop(name, None)
+        self.__dict__.pop("tuning_", None)  # of an earlier fit
         progress = Progress(
             tol=self.tol,
             max_iter=self.max_iter,
@@ -98,28 +114,28 @@ class KernelEstimator(CheckedInput):
             label=type(self).__name__,
         )
 
-        lender = None if rows is None else self._lender
-        if lender is not None:
-            lender.watch(progress)
-            problems, starts = lender.lend(problems, rows)
-        kept: list[Solution] = []
+        context = self._context
+        if context is not None:
+            context.watch(progress)
+            problems, starts = context.share(problems, rows)
         has_model = hasattr(self, "gap_")  # of an earlier fit
-        remote = isinstance(problems[0].data.X, RemoteRows)
+        data = problems[0].data
         solver = resolve_solver(self.solver)
-        columns = Columns.of(problems if lender is None else [])
-        by_rows = isinstance(solver, WorkingSet) and not getattr(problems[0], "is_hull", False)
+        columns = Columns.of(problems if context is None else [])
+        by_rows = isinstance(solver, WorkingSet) and not problems[0].is_hull
         if not by_rows:
             columns.check(problems, self.memory_limit)
         problems = columns.narrow(problems)
 
-        def keep_early(solutions: Sequence[Solution]) -> None:
-            kept[:] = solutions
-            solutions = [columns.widen(solution) for solution in solutions]
-            early = copy.copy(self)
-            early.__dict__.pop("early_", None)
-            early._store_certificate(pack(early, solutions), progress)
-            show_early(self, early)
+        def make_early(solutions: Sequence[Solution]) -> KernelEstimator:
+            model = copy.copy(self)
+            model.__dict__.pop("_early", None)
+            wide = [columns.widen(solution) for solution in solutions]
+            model._store_certificate(pack(model, wide), progress)
+            return model
 
+        early = EarlyModel(progress, make_early)
+        show_early(self, early)
         with progress, one_blas_thread():
             settings = Settings(
                 tol=self.tol,
@@ -127,19 +143,20 @@ class KernelEstimator(CheckedInput):
                 threads=thread_count(self.n_jobs),
                 seed=self._seed(),
                 progress=progress,
-                engine="dask" if self.engine is None and remote else self.engine,
-                keep_early=keep_early,
-                rough=lender is not None and lender.rough,
+                engine="dask" if self.engine is None and data.is_remote else self.engine,
+                rough=context is not None and context.rough,
             )
             try:
                 try:
                     solutions = solver.solve(list(problems), settings, starts)
                 except KeyboardInterrupt:  # outside the compiled code
                     progress.interrupt()
-                    elsewhere = remote or isinstance(problems[0].data.X, RowBlocks)
-                    if not kept and (elsewhere or has_model):
+                    if progress.early is not None:
+                        solutions = list(progress.early)
+                    elif has_model or not data.in_memory:
                         raise
-                    solutions = kept or WorkingSet().solve(list(problems), settings)
+                    else:
+                        solutions = WorkingSet().solve(list(problems), settings)
                 if not settings.rough:
                     as_published = getattr(solver, "as_published", False)
                     keep = not (by_rows and columns.used is not None)
@@ -153,8 +170,11 @@ class KernelEstimator(CheckedInput):
         is_zero = not any(solution.beta.any() for solution in solutions)
         if has_model and is_zero and _interrupted(solutions, progress):
             raise KeyboardInterrupt(f"{type(self).__name__} keeps the model of the last fit")
-        if lender is not None:
-            lender.keep(solutions)
+        if context is not None:
+            context.keep(solutions)
+        early.settle()
+        if early.model is None:
+            del self._early
         return [columns.widen(solution) for solution in solutions], progress
 
     def _seed(self) -> int:
@@ -224,22 +244,23 @@ class KernelEstimator(CheckedInput):
             )
 
     def _store_support(
-        self, X: Any, rows: Rows, dual: Floats, solutions: Sequence[Solution]
+        self, X: AnyRows, rows: Rows, dual: Floats, solutions: Sequence[Solution]
     ) -> None:
         """Store the support vectors, their coefficients, and the weights of a linear model."""
         self.support_ = rows
-        self._weights = self._fit_rows = self._support_vectors = None
-        self._local: LocalModels | Committee | None = None
+        self._weights = self._local = None
+        self._fit_rows: Matrix | RowBlocks | None = None
+        self._support_vectors: Matrix | None = None
         if all(solution.weights is not None for solution in solutions):
             weights = [np.atleast_2d(one.weights) for one in solutions]  # type: ignore[arg-type]
             self._weights = weights[0] if len(weights) == 1 else np.vstack(weights)
-        if isinstance(X, RemoteRows):
+        if is_remote(X):
             self._support_vectors = X[rows].load()
-        elif self._weights is not None:
+        elif self._weights is not None or in_blocks(X):
             self._fit_rows = X  # `support_vectors_` looks them up here
         else:
             self._support_vectors = np.empty((0, 0)) if self._kernel.is_precomputed else X[rows]
-        self.dual_coef_ = type(X)(dual) if sparse.issparse(X) else dual
+        self.dual_coef_ = like(X, dual)
         precise = any(solution.precision == "float64" for solution in solutions)
         self._precision = "float64" if precise else "float32"
         self._n_rows = X.shape[0]
@@ -273,6 +294,14 @@ class KernelEstimator(CheckedInput):
                 places = replace(places, points=rows[places.points])
             self._local = LocalModels(partial(nearest, places), intercepts, known)
 
+    @property
+    def early_(self) -> KernelEstimator:
+        """The model of the parts that the solver has shown last, during the fit and after it."""
+        model: KernelEstimator | None = None if self._early is None else self._early.model
+        if model is None:
+            raise AttributeError(f"this {type(self).__name__} has no early model")
+        return model
+
     # --- dual variables --------------------------------------------------------------------
 
     @property
@@ -285,24 +314,25 @@ class KernelEstimator(CheckedInput):
         return list(self._dual)
 
     @property
-    def support_vectors_(self) -> Any:
+    def support_vectors_(self) -> Matrix:
         """The support vectors; a linear model looks them up in the training rows."""
         check_is_fitted(self)
         if self._support_vectors is not None:
             return self._support_vectors
-        if not self._holds_rows or self._fit_rows is None:
+        if self._fit_rows is None or in_blocks(self._fit_rows):
             raise AttributeError(
                 "this linear model was trained on rows outside memory and has no copy of its"
                 " support vectors; they are the rows support_ of the training data"
             )
-        return self._fit_rows[self.support_]
+        vectors: Matrix = self._fit_rows[self.support_]
+        return vectors
 
     @property
     def _holds_rows(self) -> bool:
         """Whether the support vectors are in memory."""
         if self._support_vectors is not None:
             return True
-        return self._fit_rows is not None and not isinstance(self._fit_rows, RowBlocks)
+        return self._fit_rows is not None and not in_blocks(self._fit_rows)
 
     @property
     def coef_(self) -> Any:
@@ -315,9 +345,7 @@ class KernelEstimator(CheckedInput):
         if self._weights is not None:
             return self._weights
         rows = np.array(self._coefficients())
-        if sparse.issparse(self.support_vectors_):
-            rows = type(self.support_vectors_)(rows)
-        return safe_sparse_dot(rows, self.support_vectors_)
+        return safe_sparse_dot(like(self.support_vectors_, rows), self.support_vectors_)
 
     def __sklearn_clone__(self) -> Any:
         """Clone the parameters except the engine: clones share a connection to workers."""
@@ -343,16 +371,16 @@ class KernelEstimator(CheckedInput):
             state = {**state, "_fit_rows": None}
         return state
 
-    def _has_rows(self, X: Any) -> bool:
+    def _has_rows(self, X: AnyRows) -> bool:
         """Whether X can be the training rows."""
         if X.shape[0] != self._n_rows:
             return False
-        if self._kernel.is_precomputed or isinstance(X, RowBlocks) or not self._holds_rows:
+        if self._kernel.is_precomputed or in_blocks(X) or not self._holds_rows:
             return True
-        different = X[self.support_] != self.support_vectors_
+        different: Any = loaded(X[self.support_]) != self.support_vectors_
         return not (different.nnz if sparse.issparse(different) else np.any(different))
 
-    def _whole_gap(self, problems: Sequence[Any], betas: list[Floats]) -> float:
+    def _whole_gap(self, problems: Sequence[BaseProblem], betas: list[Floats]) -> float:
         """Largest gap of these dual variables as solutions of the whole problems."""
         with Progress(self.tol) as progress:
             settings = Settings(
@@ -361,13 +389,18 @@ class KernelEstimator(CheckedInput):
             return max(solution.gap for solution in certify(problems, settings, betas))
 
     def _gap_of_landmarks(
-        self, problem: Any, beta: Floats, scores: Floats, b: Any, point: Floats
+        self,
+        problem: BaseProblem,
+        beta: Floats,
+        scores: Floats,
+        b: float | Floats,
+        point: Floats,
     ) -> float:
         """Gap of a landmark model for the whole problem, with the dual point of the fit.
 
         The model's own coefficients are not a feasible dual point.
         """
-        primal: float = problem.terms(np.zeros(problem.shape), scores, b)[0]
+        primal = problem.terms(np.zeros(problem.shape), scores, b)[0]
         primal += 0.5 * float((beta * scores).sum())
         with Progress(self.tol) as progress:
             settings = Settings(
@@ -378,7 +411,7 @@ class KernelEstimator(CheckedInput):
 
     # --- prediction, saving, reports -------------------------------------------------------
 
-    def _scores(self, X: Any, precision: str) -> Floats:
+    def _scores(self, X: AnyRows, precision: str) -> Floats:
         """Decision values, one column per output, without the intercepts `intercept_`."""
         with np.errstate(over="ignore", invalid="ignore"):
             scores = self._scores_in(X, precision)
@@ -393,27 +426,30 @@ class KernelEstimator(CheckedInput):
             )
         return scores
 
-    def _scores_in(self, X: Any, precision: str) -> Floats:
-        threads = thread_count(self.n_jobs)
+    def _scores_in(self, X: AnyRows, precision: str) -> Floats:
         if self._weights is not None:
-            return LinearModel(self._weights).scores(X, threads)
+            return LinearModel(self._weights).scores(X, thread_count(self.n_jobs))
+        found = [self._expansion(block, precision) for _, block in blocks_of(X)]
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
+    def _expansion(self, X: Matrix, precision: str) -> Floats:
+        """Scores by sums over support vectors: all of them, or those of one part."""
         if self._local is None:
             return self._sums(X, precision, slice(None))
 
-        def expand(rows: Any, part: int) -> Floats:
+        def expand(rows: Matrix, part: int) -> Floats:
             return self._sums(rows, precision, self._part_support[part])
 
-        scores: Floats = self._local.scores(X, threads, expand)
-        return scores
+        return self._local.scores(X, thread_count(self.n_jobs), expand)
 
-    def _sums(self, X: Any, precision: str, used: Any) -> Floats:
+    def _sums(self, X: Matrix, precision: str, used: Rows | slice) -> Floats:
         """Sums over some of the support vectors, one column per output."""
         return self._expand(X, used, self._dual[:, used].T, precision)
 
-    def _expand(self, X: Any, used: Any, coef: Floats, precision: str) -> Floats:
+    def _expand(self, X: Matrix, used: Rows | slice, coef: Floats, precision: str) -> Floats:
         """Scores sum_j coef_j k(x, support vector j), one column per column of coef."""
-        if self._lender is not None:
-            known = self._lender.sums(X, self.support_[used], coef)
+        if self._context is not None:
+            known = self._context.sums(X, self.support_[used], coef)
             if known is not None:
                 return known
         points = (self.support_ if self._kernel.is_precomputed else self.support_vectors_)[used]
@@ -421,8 +457,7 @@ class KernelEstimator(CheckedInput):
         model = Expansion(points, coef, self._kernel, nothing, precision)
         # only Python kernels need a budget, and computing it takes longer than predicting a row
         budget = parse_bytes(self.memory_limit) if self._kernel.is_callable else 1 << 30
-        scores: Floats = model.scores(X, threads=thread_count(self.n_jobs), memory=budget)
-        return scores
+        return model.scores(X, threads=thread_count(self.n_jobs), memory=budget)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the fitted model to a file that :func:`margrave.load` reads.
@@ -440,7 +475,12 @@ class KernelEstimator(CheckedInput):
 
         save(self, path)
 
-    def report(self, X: Any, y: Any = None, sample_weight: Any = None) -> Report:
+    def report(
+        self,
+        X: MatrixLike,
+        y: VectorLike | None = None,
+        sample_weight: VectorLike | None = None,
+    ) -> Report:
         """Make an HTML report that shows what the model has learned and how far it can be trusted.
 
         Parameters
@@ -489,11 +529,17 @@ def _some(rows: Rows) -> Rows:
     return rows[np.linspace(0, len(rows) - 1, _MOST_OF_COMMITTEE).astype(np.intp)]
 
 
+def like(X: AnyRows, values: Floats) -> Any:
+    """Values in a matrix of the kind of X: sparse if that is."""
+    kind: Any = type(X)
+    return kind(values) if is_csr(X) else values
+
+
 def relative_gap(
-    problem: Problem | JointProblem,
+    problem: BaseProblem,
     beta: Floats,
     scores: Floats,
-    b: Any,
+    b: float | Floats,
     weights: Floats | None,
     threads: int,
 ) -> float:

@@ -11,16 +11,15 @@ import numpy as np
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
-from margrave._sklearn import Interval, StrOptions, _check_sample_weight
+from margrave._sklearn import Interval, StrOptions
 from margrave.estimators._base import KernelEstimator, outside
 from margrave.estimators._input import Floats, Rows, take
-from margrave.estimators._remote import bring_vector
 from margrave.estimators._transaction import complete
 from margrave.models import Landmarks, Posterior
-from margrave.problem import Data, JointProblem, Problem
+from margrave.problem import BaseProblem, Data, is_joint
 from margrave.progress import Progress
 from margrave.resources import one_blas_thread, thread_count
-from margrave.rows import RemoteRows, RowBlocks
+from margrave.rows import AnyRows, Matrix, blocks_of, in_memory, is_csr
 from margrave.solvers import Gibbs, Settings
 from margrave.solvers.bayes.gibbs import Sampled
 from margrave.solvers.linear.augmentation import check_memory, featured
@@ -53,16 +52,16 @@ class BayesianEstimator(KernelEstimator):
             f" {self.solver!r}; SVC and SVR have solver='em' for the point estimate"
         )
 
-    def _counted(self, X: Any, sample_weight: Any) -> tuple[Floats, Rows]:
-        """Sample weights, and the rows with positive weight."""
-        sample_weight = bring_vector(self, sample_weight, X)
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        return weight, np.flatnonzero(weight)
-
-    def _sample(self, X: Any, rows: Rows, weight: Floats, problem_on: Callable[..., Any]) -> None:
+    def _sample(
+        self,
+        X: AnyRows,
+        rows: Rows,
+        weight: Floats,
+        problems_on: Callable[[Data], Sequence[BaseProblem]],
+    ) -> None:
         """Sample the weights of one or several problems, and store the posterior.
 
-        `problem_on` makes the problems on given data.
+        `problems_on` makes the problems on given data.
         """
         sampler = self._sampler()
         sampler.check()
@@ -84,9 +83,8 @@ class BayesianEstimator(KernelEstimator):
             verbose=int(self.verbose),
             label=type(self).__name__,
         )
-        remote = isinstance(X, RemoteRows)
-        if self._lender is not None:
-            self._lender.watch(progress)
+        if self._context is not None:
+            self._context.watch(progress)
         with progress, one_blas_thread():
             settings = Settings(
                 tol=0.0,
@@ -94,9 +92,9 @@ class BayesianEstimator(KernelEstimator):
                 threads=thread_count(self.n_jobs),
                 seed=self._seed(),
                 progress=progress,
-                engine="dask" if self.engine is None and remote else self.engine,
+                engine="dask" if self.engine is None and data.is_remote else self.engine,
             )
-            problems = self._featured(problem_on(data), X, rows, settings)
+            problems = self._featured(problems_on(data), X, rows, settings)
             found = []
             for problem in problems:
                 found.append(sampler.sample(problem, self.lam, settings))
@@ -106,11 +104,13 @@ class BayesianEstimator(KernelEstimator):
                     )
         self._store_posterior(problems, found, progress)
 
-    def _featured(self, problems: list[Any], X: Any, rows: Rows, settings: Settings) -> list[Any]:
+    def _featured(
+        self, problems: Sequence[BaseProblem], X: AnyRows, rows: Rows, settings: Settings
+    ) -> Sequence[BaseProblem]:
         """The problems with the kernel replaced by explicit features, shared by all of them."""
         if self._kernel.name == "linear":
             return problems
-        if isinstance(X, RemoteRows):
+        if not in_memory(X):
             raise ValueError(
                 f"{type(self).__name__} needs all rows in one array for the kernel"
                 f" {self._kernel.name!r}; rows on an engine's workers need kernel='linear'"
@@ -122,10 +122,10 @@ class BayesianEstimator(KernelEstimator):
         points = rows[marks] if self._kernel.is_precomputed else X[rows[marks]]
         self._landmarks = Landmarks(points, factor, self._kernel)
         self.support_ = rows[marks]
-        return [_replaced(problem, first.data) for problem in problems]
+        return [problem.on_all_of(first.data) for problem in problems]
 
     def _store_posterior(
-        self, problems: Sequence[Any], found: Sequence[Sampled], progress: Progress
+        self, problems: Sequence[BaseProblem], found: Sequence[Sampled], progress: Progress
     ) -> None:
         """Store the posterior of all outputs; then warn, or re-raise Ctrl-C."""
         parts = [one.posterior for one in found]
@@ -170,32 +170,28 @@ class BayesianEstimator(KernelEstimator):
                 stacklevel=outside(),
             )
 
-    def _cost(self, problem: Any, mean: Floats) -> float:
+    def _cost(self, problem: BaseProblem, mean: Floats) -> float:
         """The objective J (see BayesianSVC) at these weights."""
         constant = problem.intercept is not None
         W = mean[:, : mean.shape[1] - constant]
         b = mean[:, -1] if constant else np.zeros(len(mean))
-        data = problem.data.X
-        blocks = data if isinstance(data, RowBlocks) else [data]
-        if isinstance(data, RemoteRows):
-            blocks = [data[slice(a, a + 65_536)].load() for a in range(0, len(data), 65_536)]
-        scores = np.concatenate([np.asarray(block @ W.T) for block in blocks]) + b
-        if isinstance(problem, JointProblem):
-            nothing = np.zeros(problem.shape)
+        blocks = blocks_of(problem.data.X)
+        scores = np.concatenate([np.asarray(block @ W.T) for _, block in blocks]) + b
+        nothing = np.zeros(problem.shape)
+        if is_joint(problem):
             loss = problem.terms(nothing, scores, np.zeros(len(b)))[0]
         else:
-            core = problem.loss.core()
-            loss = float(core.value(problem.y, problem.C, np.ascontiguousarray(scores[:, 0])).sum())
+            loss = problem.terms(nothing, np.ascontiguousarray(scores[:, 0]), 0.0)[0]
         penalised = W if self.intercept == "free" else mean
         cost: float = 0.5 * self.lam * float((penalised**2).sum()) + loss
         return cost
 
     # --- prediction ------------------------------------------------------------------------
 
-    def _moments(self, X: Any) -> tuple[Floats, Floats]:
+    def _moments(self, X: AnyRows) -> tuple[Floats, Floats]:
         """Mean and standard deviation of the scores, one column per output."""
-        if isinstance(X, RowBlocks):
-            parts = [self._moments(block) for block in X]
+        if not in_memory(X):
+            parts = [self._moments(block) for _, block in blocks_of(X)]
             return np.concatenate([m for m, _ in parts]), np.concatenate([s for _, s in parts])
         features = self._features(X)
         mean, deviation = self.posterior_.scores(features)
@@ -207,21 +203,25 @@ class BayesianEstimator(KernelEstimator):
                 deviation = np.sqrt(deviation**2 + left[:, None])
         return mean, deviation
 
-    def _features(self, X: Any) -> Any:
-        rows = X if self._landmarks is None else self._landmarks.features(X)
+    def _features(self, X: Matrix) -> Matrix:
+        rows: Matrix = X if self._landmarks is None else self._landmarks.features(X)
         if self.intercept is None:
             return rows
         ones = np.ones((rows.shape[0], 1))
-        if sparse.issparse(rows):
-            return sparse.hstack([rows, ones], format="csr")
-        return np.hstack([rows, ones])
+        wider: Matrix = (
+            sparse.hstack([rows, ones], format="csr")
+            if is_csr(rows)
+            else np.hstack([np.asarray(rows), ones])
+        )
+        return wider
 
     @property
-    def support_vectors_(self) -> Any:
+    def support_vectors_(self) -> Matrix:
         """Landmarks of the kernel; a linear model has none."""
         if self._landmarks is None:
             raise AttributeError("a linear Bayesian model has no support vectors")
-        return self._landmarks.points
+        points: Matrix = self._landmarks.points
+        return points
 
     @property
     def coef_(self) -> Any:
@@ -231,17 +231,9 @@ class BayesianEstimator(KernelEstimator):
         return self._weights
 
 
-def _replaced(problem: Any, data: Data) -> Any:
-    if isinstance(problem, JointProblem):
-        return JointProblem(
-            data, problem.y, problem.n_classes, problem.C, problem.loss, problem.intercept
-        )
-    return Problem(data, None, problem.y, problem.C, problem.loss, problem.intercept)
-
-
-def _outputs(problems: Sequence[Any], mean: Floats) -> list[tuple[Any, Floats]]:
+def _outputs(problems: Sequence[BaseProblem], mean: Floats) -> list[tuple[BaseProblem, Floats]]:
     """Each problem with its part of the mean."""
-    counts = [getattr(problem, "n_classes", 1) for problem in problems]
+    counts = [problem.n_outputs for problem in problems]
     return list(zip(problems, np.split(mean, np.cumsum(counts)[:-1]), strict=True))
 
 

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 
+from margrave.estimators._base import KernelEstimator
 from margrave.kernels import Kernel
 from margrave.models import Committee, LocalModels, Posterior
+from margrave.rows import Matrix, is_csr
 
 
-def check_fitted(model: Any) -> None:
+def check_fitted(model: BaseEstimator) -> None:
     """Raise ValueError for a model with invalid or inconsistent attributes."""
     if isinstance(model, Pipeline):
         for name, step in model.steps:
@@ -28,12 +32,12 @@ def check_fitted(model: Any) -> None:
         for _, scaler in model.steps[:-1]:
             _check_scaler(scaler)
         model = model.steps[-1][1]
-    if not hasattr(model, "_kernel"):
+    if not isinstance(model, KernelEstimator) or not hasattr(model, "_kernel"):
         raise ValueError(f"it contains a {type(model).__name__}, not an estimator of margrave")
     _Fitted(model).check()
 
 
-def _check_scaler(scaler: Any) -> None:
+def _check_scaler(scaler: BaseEstimator) -> None:
     d = _whole(scaler, "n_features_in_", 1)
     for name, value in vars(scaler).items():
         if isinstance(value, np.ndarray) and name != "feature_names_in_":
@@ -41,15 +45,15 @@ def _check_scaler(scaler: Any) -> None:
 
 
 class _Fitted:
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: KernelEstimator) -> None:
         self.model = model
 
     def check(self) -> None:
         model = self.model
         model._validate_params()
         self.d = _whole(model, "n_features_in_", 1)
-        names = getattr(model, "feature_names_in_", None)
-        _expect(names is None or np.shape(names) == (self.d,), "feature_names_in_")
+        if hasattr(model, "feature_names_in_"):
+            _expect(np.shape(model.feature_names_in_) == (self.d,), "feature_names_in_")
         _expect(isinstance(model._kernel, Kernel), "the kernel")
         _expect(model._kernel.name == model.kernel, "the kernel")
         if hasattr(model, "posterior_"):
@@ -109,7 +113,8 @@ class _Fitted:
 
     def _check_parts(self, n: int) -> None:
         local, parts = self.model._local, self.model._part_support
-        _expect(isinstance(local, (LocalModels, Committee)) and isinstance(parts, list), "parts")
+        if not isinstance(local, (LocalModels, Committee)) or not isinstance(parts, list):
+            raise _wrong("parts")
         for part in parts:
             _expect(_integers(part) and part.ndim == 1, "parts")
             _expect(bool(((part >= 0) & (part < n)).all()), "parts")
@@ -119,6 +124,8 @@ class _Fitted:
             _expect(len(local.points) == len(parts), "parts")
             return
         _expect(local.known.shape == local.intercept.shape, "parts")
+        if not isinstance(local.assign, partial):
+            raise _wrong("parts")
         places = local.assign.args[0]
         for field in dataclasses.fields(places):
             value = getattr(places, field.name)
@@ -133,16 +140,16 @@ class _Fitted:
         if hasattr(model, "n_support_"):
             _expect(len(model.n_support_) == len(classes), "n_support_")
         k = len(classes)
-        scheme = getattr(model, "_scheme", "binary")
+        scheme = model._scheme
         _expect(scheme in ("binary", "ovo", "ovr", "crammer_singer", "softmax"), "the scheme")
         _expect(scheme != "binary" or k == 2, "the scheme")
         _expect(scheme not in ("ovo", "ovr") or k > 2, "the scheme")
-        problems = {"binary": 1, "ovo": k * (k - 1) // 2}.get(scheme, k)
+        problems = {"binary": 1, "ovo": k * (k - 1) // 2}.get(str(scheme), k)
         _expect(len(model.intercept_) == problems, "intercept_")
         if hasattr(model, "dual_coef_"):
             rows = k - 1 if scheme in ("binary", "ovo") else k
             _expect(model.dual_coef_.shape[0] == rows, "dual_coef_")
-        weights = getattr(model, "_weights", None)
+        weights = model._weights
         _expect(weights is None or len(weights) == problems, "the weights")
         if hasattr(model, "posterior_"):
             _expect(len(model.posterior_.mean) == problems, "the posterior")
@@ -171,7 +178,7 @@ class _Fitted:
         if hasattr(model, "tuning_"):
             self._check_tuning(model.tuning_)
 
-    def _check_tuning(self, found: Any) -> None:
+    def _check_tuning(self, found: dict[str, Any]) -> None:
         names, settings = found["names"], found["settings"]
         _expect(isinstance(names, list) and isinstance(settings, list), "tuning_")
         _expect(len(settings) > 0, "tuning_")
@@ -189,33 +196,38 @@ class _Fitted:
         if self.model._kernel.is_precomputed or self.d < 1000:
             row = np.zeros((1, self.d))
         nameless = copy.copy(self.model)  # the row has no feature names
-        vars(nameless).pop("feature_names_in_", None)
+        nameless.__dict__.pop("feature_names_in_", None)
         _expect(np.shape(nameless.predict(row)) == (1,), "a prediction")
 
 
 def _expect(holds: bool, what: str) -> None:
     if not holds:
-        raise ValueError(f"something is wrong with {what}")
+        raise _wrong(what)
 
 
-def _whole(model: Any, name: str, least: int) -> int:
+def _wrong(what: str) -> ValueError:
+    return ValueError(f"something is wrong with {what}")
+
+
+def _whole(model: BaseEstimator, name: str, least: int) -> int:
     value = getattr(model, name)
     _expect(isinstance(value, int) and not isinstance(value, bool) and value >= least, name)
     return int(value)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _integers(array: Any) -> bool:
+def _integers(array: object) -> bool:
     return isinstance(array, np.ndarray) and array.dtype.kind in "iu"
 
 
-def _numbers(array: Any, dimensions: int = 2) -> bool:
-    is_array = isinstance(array, np.ndarray) or sparse.issparse(array)
-    return bool(is_array and array.ndim == dimensions and array.dtype.kind == "f")
+def _numbers(array: object, dimensions: int = 2) -> bool:
+    if not (isinstance(array, np.ndarray) or is_csr(array)):
+        return False
+    return len(array.shape) == dimensions and array.dtype.kind == "f"
 
 
-def _finite(array: Any) -> bool:
-    return bool(np.isfinite(array.data if sparse.issparse(array) else array).all())
+def _finite(array: ArrayLike | Matrix) -> bool:
+    return bool(np.isfinite(array.data if is_csr(array) else np.asarray(array)).all())

@@ -13,19 +13,23 @@ from itertools import combinations
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
-from margrave._sklearn import StrOptions, _check_sample_weight
+from margrave._sklearn import StrOptions
 from margrave.estimators._base import KernelEstimator, relative_gap
 from margrave.estimators._input import Floats, Rows, take
-from margrave.estimators._remote import bring_vector, lazily, on_every_rank
+from margrave.estimators._remote import lazily, on_every_rank
 from margrave.estimators._transaction import transaction
 from margrave.losses import JOINT_LOSSES, Loss
-from margrave.problem import Data, JointProblem, Problem
+from margrave.partitions import Parts
+from margrave.problem import BaseProblem, Data, JointProblem, Problem
 from margrave.resources import thread_count
+from margrave.rows import AnyRows, Matrix
 from margrave.solvers import Solution
+from margrave.typing import MatrixLike, VectorLike
 
 logger = logging.getLogger("margrave")
 
@@ -39,15 +43,20 @@ class Task:
     """
 
     scheme: str  # "binary", "ovo", "ovr", or the name of a joint loss
-    classes: Any  # sorted labels
+    classes: NDArray[Any]  # sorted labels
     class_weight: Floats
     rows: Rows  # row of X behind each row of the task
     labels: Rows  # class index of each row
     starts: Rows  # block boundaries
-    blocks: list[Any]  # the pair of blocks of each problem; None: all rows
-    members: list[Any]  # index of the rows of each problem
+    blocks: list[tuple[int, int] | None]  # the pair of blocks of each problem; None: all rows
+    members: list[Rows | slice]  # index of the rows of each problem
     signs: list[Floats]  # +-1 for the rows of each problem
     C: list[Floats]  # penalties C_i for the rows of each problem
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """The pairs of classes, one per problem of one-vs-one."""
+        return list(combinations(range(len(self.classes)), 2))
 
 
 class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
@@ -75,7 +84,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
 
     @transaction
     @on_every_rank
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: MatrixLike, y: VectorLike, sample_weight: VectorLike | None = None) -> Self:
         """Fit the model.
 
         Parameters
@@ -94,25 +103,24 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
         """
         self._check_parameters()
         self._check_shape()
-        X, y = self._check_rows(X, y)
-        check_classification_targets(y)
-        sample_weight = bring_vector(self, sample_weight, X)
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        task = self._task(y, weight)
-        kernel = self._kernel_for(X, weight)
-        data = Data(take(X, task.rows, square=kernel.is_precomputed), kernel, task.starts)
+        rows, labels = self._check_training(X, y)
+        check_classification_targets(labels)
+        weight = self._check_weights(rows, sample_weight)
+        task = self._task(labels, weight)
+        kernel = self._kernel_for(rows, weight)
+        data = Data(take(rows, task.rows, square=kernel.is_precomputed), kernel, task.starts)
         problems = self._problems(task, data)
-        starts = self._last_dual(task, problems, len(y)) if self.warm_start else None
+        starts = self._last_dual(task, problems, len(labels)) if self.warm_start else None
 
         def pack(model: KernelClassifier, found: Sequence[Solution]) -> Sequence[Solution]:
             model._kernel = kernel
-            return model._pack(X, task, data, found)
+            return model._pack(rows, task, data, found)
 
         solutions, progress = self._solve(problems, starts, pack, task.rows)
         self._conclude(pack(self, solutions), progress)
         return self
 
-    def _task(self, y: Any, weight: Floats) -> Task:
+    def _task(self, y: NDArray[Any], weight: Floats) -> Task:
         """Rows with positive weight, their classes and penalties, and the binary problems."""
         rows = np.flatnonzero(weight)
         classes, labels = np.unique(y[rows], return_inverse=True)
@@ -139,11 +147,12 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
             order = np.argsort(labels, kind="stable")
             rows, labels, counts = rows[order], labels[order], counts[order]
             starts = np.searchsorted(labels, np.arange(k + 1)).astype(np.int64)
-            blocks: list[Any] = list(combinations(range(k), 2))
-            members: list[Any] = [
-                np.r_[starts[i] : starts[i + 1], starts[j] : starts[j + 1]] for i, j in blocks
+            pairs = list(combinations(range(k), 2))
+            blocks: list[tuple[int, int] | None] = [*pairs]
+            members: list[Rows | slice] = [
+                np.r_[starts[i] : starts[i + 1], starts[j] : starts[j + 1]] for i, j in pairs
             ]
-            positive = [labels[at] == i for (i, _), at in zip(blocks, members, strict=True)]
+            positive = [labels[at] == i for (i, _), at in zip(pairs, members, strict=True)]
         elif scheme in JOINT_LOSSES:
             positive, blocks, members = [], [None], [everything]
         else:  # scikit-learn's signs: the second of two classes is the positive one
@@ -155,7 +164,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
             raise ValueError("C times the weights is outside the range of double precision")
         return Task(scheme, classes, factor, rows, labels, starts, blocks, members, signs, C)
 
-    def _problems(self, task: Task, data: Data) -> list[Any]:
+    def _problems(self, task: Task, data: Data) -> Sequence[BaseProblem]:
         """Make the problems of the task on its rows."""
         if task.scheme in JOINT_LOSSES:
             k = len(task.classes)
@@ -167,7 +176,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
         ]
 
     def _pack(
-        self, X: Any, task: Task, data: Data, solutions: Sequence[Solution]
+        self, X: AnyRows, task: Task, data: Data, solutions: Sequence[Solution]
     ) -> Sequence[Solution]:
         """Store the solutions as fitted attributes in scikit-learn's layout; return them."""
         used = np.zeros(len(task.rows), dtype=bool)
@@ -179,7 +188,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
         if task.scheme == "ovo":
             dual = np.zeros((len(task.classes) - 1, len(at)))
             blocks = _class_blocks(counts)
-            for (i, j), solution in zip(task.blocks, solutions, strict=True):
+            for (i, j), solution in zip(task.pairs, solutions, strict=True):
                 size = task.starts[i + 1] - task.starts[i]
                 dual[j - 1, blocks[i]] = solution.beta[:size][at[blocks[i]] - task.starts[i]]
                 dual[i, blocks[j]] = solution.beta[size:][at[blocks[j]] - task.starts[j]]
@@ -206,7 +215,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
         self.intercept_ = np.broadcast_to(intercepts.ravel(), (outputs,)).copy()
         return solutions
 
-    def _known(self, task: Task, parts: Any) -> Floats:
+    def _known(self, task: Task, parts: Parts) -> Floats:
         """Decision values of parts that have rows of only one side of a problem.
 
         The sign of that side; where classes are compared by their scores, -inf for a class without
@@ -218,7 +227,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
         if task.scheme == "binary":
             sides = [(has[:, 1], has[:, 0])]
         elif task.scheme == "ovo":
-            sides = [(has[:, i], has[:, j]) for i, j in task.blocks]
+            sides = [(has[:, i], has[:, j]) for i, j in task.pairs]
         else:
             return np.where(has, 0.0, -np.inf)
         return np.stack([first.astype(float) - second for first, second in sides], axis=1)
@@ -249,7 +258,9 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
             return [np.stack(betas, axis=1)]
         return [beta[members] for beta, members in zip(betas, task.members, strict=True)]
 
-    def _last_dual(self, task: Task, problems: Sequence[Any], n_rows: int) -> list[Floats] | None:
+    def _last_dual(
+        self, task: Task, problems: Sequence[BaseProblem], n_rows: int
+    ) -> list[Floats] | None:
         """Solution of the last fit as a feasible start, or None if it cannot be used."""
         if not hasattr(self, "support_"):
             return None
@@ -288,7 +299,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
                 f" multi_class={self.multi_class!r}"
             )
 
-    def _decisions(self, X: Any) -> Floats:
+    def _decisions(self, X: AnyRows) -> Floats:
         """Decision values of the binary problems, one column each.
 
         Positive values mean the first class of a pair, the class against the rest, or, with two
@@ -297,7 +308,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
         decisions: Floats = self._scores(X, self._precision) + self.intercept_
         return decisions
 
-    def _sums(self, X: Any, precision: str, used: Any) -> Floats:
+    def _sums(self, X: Matrix, precision: str, used: Rows | slice) -> Floats:
         """Sums over some of the support vectors, one column per problem."""
         if self._scheme != "ovo":
             return super()._sums(X, precision, used)
@@ -315,7 +326,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
         return scores
 
     @lazily
-    def decision_function(self, X: Any) -> Floats:
+    def decision_function(self, X: MatrixLike) -> Floats:
         """Evaluate the decision function.
 
         Parameters
@@ -342,7 +353,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
         return votes + squeezed
 
     @lazily
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: MatrixLike) -> Any:
         """Predict labels.
 
         Parameters
@@ -355,10 +366,10 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
         labels : ndarray of shape (n_samples,)
         """
         self._check_shape()
-        X = self._check_rows(X, reset=False)
+        rows = self._check_rows(X, reset=False)
         if self._scheme == "ovo" and self._breaks_ties and self._tie_order is None:
             return self.classes_[np.argmax(self.decision_function(X), axis=1)]
-        decisions = self._decisions(X)
+        decisions = self._decisions(rows)
         if self._scheme == "binary":
             undecided = self._tie_order is None or self._tie_order[0] == 1
             second = decisions[:, 0] >= 0 if undecided else decisions[:, 0] > 0
@@ -374,7 +385,9 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
         best: Rows = np.argmax(scores, axis=1)
         return best if self._tie_order is None else self._tie_order[best]
 
-    def certify(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def certify(
+        self, X: MatrixLike, y: VectorLike, sample_weight: VectorLike | None = None
+    ) -> float:
         """Compute the relative duality gap of the fitted model on its training data.
 
         It is recomputed in double precision from the fitted attributes.
@@ -389,17 +402,16 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
         gap : float
             Largest gap of the binary problems; inf if the kernel is not positive semidefinite.
         """
-        X, y = self._check_rows(X, y, reset=False)
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        task = self._task(y, weight)
-        same = self._has_rows(X) and np.array_equal(task.classes, self.classes_)
+        rows, labels = self._check_training(X, y, reset=False)
+        task = self._task(labels, self._check_weights(rows, sample_weight))
+        same = self._has_rows(rows) and np.array_equal(task.classes, self.classes_)
         if not (same and task.scheme == self._scheme):
             raise ValueError("certify needs the rows and labels of the fit, in the same order")
-        data = Data(take(X, task.rows, self._kernel.is_precomputed), self._kernel, task.starts)
+        data = Data(take(rows, task.rows, self._kernel.is_precomputed), self._kernel, task.starts)
         betas = self._betas(task)
         if self.certificate_ == "blocks":
             return self._whole_gap(self._problems(task, data), betas)
-        scores = self._scores(X, "float64")[task.rows]
+        scores = self._scores(rows, "float64")[task.rows]
         problems = self._problems(task, data)
         if task.scheme in JOINT_LOSSES:
             points = [(betas[0], scores, self.intercept_, self._weights)]
@@ -420,7 +432,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
         )
 
 
-def _class_blocks(counts: Any) -> list[slice]:
+def _class_blocks(counts: NDArray[np.integer[Any]]) -> list[slice]:
     """Slices of consecutive blocks of these sizes."""
     ends = np.cumsum(counts)
     return [slice(int(end - size), int(end)) for size, end in zip(counts, ends, strict=True)]

@@ -23,23 +23,28 @@ import logging
 import math
 import os
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 
 from margrave import solvers
+from margrave.estimators._base import KernelEstimator
 from margrave.estimators._check_fitted import check_fitted
 from margrave.io.files import PathLike
 from margrave.io.model_file import Arrays, read_model, write_model
 from margrave.kernels import Kernel
 from margrave.models import Committee, Landmarks, LocalModels, Posterior
 from margrave.partitions import Centres, KernelCentres, nearest
+from margrave.rows import CSR, is_csr
 
 logger = logging.getLogger("margrave")
+
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 # dataclasses in fitted attributes
 VALUES = {
@@ -56,7 +61,7 @@ SOLVERS = {
 SCALERS = {cls.__name__: cls for cls in (MinMaxScaler, MaxAbsScaler, StandardScaler)}
 
 # not saved: early models, and scikit-learn's settings
-_LEFT_OUT = ("early_", "_metadata_request", "_sklearn_output_config")
+_LEFT_OUT = ("_early", "_metadata_request", "_sklearn_output_config")
 _SPARSE = {"csr_matrix": sparse.csr_matrix, "csr_array": sparse.csr_array}
 _DEPTH = 40  # of nested values: far more than any valid file has
 
@@ -107,7 +112,7 @@ def load_with_notes(path: PathLike) -> tuple[Any, dict[str, Any]]:
     return model, notes
 
 
-def save(model: Any, path: PathLike, notes: dict[str, Any] | None = None) -> None:
+def save(model: BaseEstimator, path: PathLike, notes: dict[str, Any] | None = None) -> None:
     """Write a fitted estimator, or a Pipeline of scalers and an estimator, with some notes."""
     encoder = _Encoder()
     description = {
@@ -117,7 +122,7 @@ def save(model: Any, path: PathLike, notes: dict[str, Any] | None = None) -> Non
     write_model(path, description, encoder.arrays)
 
 
-def estimators() -> dict[str, Any]:
+def estimators() -> dict[str, type[KernelEstimator]]:
     """All estimators of the package, by name."""
     import margrave.estimators as package
 
@@ -131,7 +136,7 @@ class _Encoder:
     def __init__(self) -> None:
         self.arrays: Arrays = {}
 
-    def value(self, value: Any, place: str) -> Any:
+    def value(self, value: object, place: str) -> Json:
         if isinstance(value, np.generic):
             value = value.item()
         if value is None or isinstance(value, (bool, int, str)):
@@ -148,11 +153,11 @@ class _Encoder:
             }
         if isinstance(value, np.ndarray):
             return self._array(value, place)
-        if sparse.issparse(value):
+        if is_csr(value):
             return self._sparse(value, place)
         return self._object(value, place)
 
-    def _array(self, array: Any, place: str) -> Any:
+    def _array(self, array: NDArray[Any], place: str) -> Json:
         if array.dtype.kind in "UO":
             items = array.ravel().tolist()
             if array.ndim != 1 or not all(isinstance(item, str) for item in items):
@@ -165,28 +170,30 @@ class _Encoder:
         self.arrays[place] = np.ascontiguousarray(array.T if order == "F" else array)
         return {"array": place, "order": order}
 
-    def _sparse(self, matrix: Any, place: str) -> Any:
+    def _sparse(self, matrix: CSR, place: str) -> Json:
         name = type(matrix).__name__
         if name not in _SPARSE:
             raise ValueError(f"{place}: a {name} cannot be saved")
-        parts = {
+        parts: dict[str, Json] = {
             part: self._array(getattr(matrix, part), f"{place}.{part}")
             for part in ("data", "indices", "indptr")
         }
         return {"csr": name, "shape": [int(side) for side in matrix.shape], **parts}
 
-    def _object(self, value: Any, place: str) -> Any:
+    def _object(self, value: object, place: str) -> Json:
         name = type(value).__name__
         if isinstance(value, partial) and value.func is nearest:
             return {"object": "nearest", "places": self.value(value.args[0], f"{place}.places")}
         if isinstance(value, Pipeline):
             return {"object": name, "steps": self.value(list(value.steps), place)}
-        if VALUES.get(name) is type(value):
-            if callable(getattr(value, "name", None)):
+        if dataclasses.is_dataclass(value) and VALUES.get(name) is type(value):
+            if isinstance(value, Kernel) and value.is_callable:
                 raise _callable_kernel()
             names = [field.name for field in dataclasses.fields(value)]
             fields = {key: self.value(getattr(value, key), f"{place}.{key}") for key in names}
             return {"object": name, "fields": fields}
+        if not isinstance(value, BaseEstimator):
+            raise ValueError(f"{place}: a {name} cannot be saved")
         if SOLVERS.get(name) is type(value):
             return {"object": name, "parameters": self._parameters(value, place)}
         if SCALERS.get(name) is type(value):
@@ -203,16 +210,16 @@ class _Encoder:
             return self._fitted(value, fitted, place)
         raise ValueError(f"{place}: a {name} cannot be saved")
 
-    def _fitted(self, value: Any, fitted: dict[str, Any], place: str) -> Any:
+    def _fitted(self, value: BaseEstimator, fitted: dict[str, Any], place: str) -> Json:
         return {
             "object": type(value).__name__,
             "parameters": self._parameters(value, f"{place}.parameters"),
             "fitted": {k: self.value(v, f"{place}.{k}") for k, v in fitted.items()},
         }
 
-    def _parameters(self, value: Any, place: str) -> dict[str, Any]:
+    def _parameters(self, value: BaseEstimator, place: str) -> dict[str, Json]:
         """Parameters; those that are code or connections are replaced by None."""
-        found = {}
+        found: dict[str, Json] = {}
         for name, parameter in value.get_params(deep=False).items():
             code = name == "callbacks" or (name == "engine" and not isinstance(parameter, str))
             if code or isinstance(parameter, (np.random.RandomState, np.random.Generator)):
@@ -229,7 +236,7 @@ class _Decoder:
     def __init__(self, arrays: Arrays) -> None:
         self.arrays = arrays
 
-    def value(self, value: Any, depth: int = 0) -> Any:
+    def value(self, value: Json, depth: int = 0) -> Any:
         if depth > _DEPTH:
             raise ValueError("values are nested too deeply")
         if isinstance(value, list):
@@ -237,14 +244,14 @@ class _Decoder:
         if not isinstance(value, dict):
             return value
         if "float" in value:
-            return {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[value["float"]]
+            return {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[_get(value, "float", str)]
         if "tuple" in value:
             return tuple(self.value(_get(value, "tuple", list), depth + 1))
         if "dict" in value:
             pairs = self.value(_get(value, "dict", list), depth + 1)
             return dict(pairs)
         if "array" in value:
-            array = self.arrays[value["array"]]
+            array = self.arrays[_get(value, "array", str)]
             return array.T if value.get("order") == "F" else array
         if "strings" in value:
             items = _get(value, "strings", list)
@@ -255,15 +262,17 @@ class _Decoder:
             return self._sparse(value)
         return self._object(value, depth + 1)
 
-    def _sparse(self, value: dict[str, Any]) -> Any:
+    def _sparse(self, value: dict[str, Json]) -> CSR:
         parts = [self.value(value[part]) for part in ("data", "indices", "indptr")]
         if not all(isinstance(part, np.ndarray) and part.ndim == 1 for part in parts):
             raise ValueError("sparse rows do not consist of arrays")
-        matrix = _SPARSE[value["csr"]](tuple(parts), shape=tuple(value["shape"]))
+        shape = tuple(_get(value, "shape", list))
+        matrix = _SPARSE[_get(value, "csr", str)](tuple(parts), shape=shape)
         matrix.check_format(full_check=True)
-        return matrix
+        rows: CSR = matrix
+        return rows
 
-    def _object(self, value: dict[str, Any], depth: int) -> Any:
+    def _object(self, value: dict[str, Json], depth: int) -> Any:
         name = _get(value, "object", str)
         if name == "nearest":
             return partial(nearest, self.value(value["places"], depth))
@@ -279,11 +288,11 @@ class _Decoder:
             vars(found).update(self._values(value, "fitted", depth))
         return found
 
-    def _values(self, value: dict[str, Any], key: str, depth: int) -> dict[str, Any]:
+    def _values(self, value: dict[str, Json], key: str, depth: int) -> dict[str, Any]:
         return {k: self.value(v, depth) for k, v in _get(value, key, dict).items()}
 
 
-def _get(value: Any, key: str, kind: type = object) -> Any:
+def _get(value: Json, key: str, kind: type = object) -> Any:
     if not isinstance(value, dict) or not isinstance(value.get(key), kind):
         raise ValueError(f"{key!r} is missing")
     return value[key]

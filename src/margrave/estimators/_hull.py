@@ -16,21 +16,21 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import sparse
 
-from margrave._sklearn import _check_sample_weight
 from margrave.blocks.hull import level
 from margrave.estimators._base import KernelEstimator
 from margrave.estimators._classifier import KernelClassifier, Task
-from margrave.estimators._input import Floats, take
+from margrave.estimators._input import Floats, Rows, take
 from margrave.losses import Loss
-from margrave.problem import Data, Problem
+from margrave.problem import BaseProblem, Data, Problem
 from margrave.resources import thread_count
-from margrave.rows import RemoteRows, RowBlocks
+from margrave.rows import AnyRows, Matrix, in_memory
 from margrave.solvers import HULL_SOLVERS, Solution, resolve_solver
 from margrave.solvers.auto import Auto
 from margrave.solvers.certificate import certify_plane, with_certificate
+from margrave.typing import MatrixLike, VectorLike
 
 
-def refuse_solver(owner: Any) -> None:
+def refuse_solver(owner: KernelEstimator) -> None:
     """Raise for a solver that cannot solve hull problems."""
     solver = resolve_solver(owner.solver)
     known = tuple(type(make()) for make in HULL_SOLVERS.values())
@@ -65,9 +65,9 @@ class HullClassifier(KernelClassifier):
     def _loss(self) -> Loss:
         return Loss("hull")
 
-    def _problems(self, task: Task, data: Data) -> list[Any]:
+    def _problems(self, task: Task, data: Data) -> Sequence[BaseProblem]:
         """Make the problems on centred rows: distances do not depend on the origin."""
-        if isinstance(data.X, (RowBlocks, RemoteRows)):
+        if not data.in_memory:
             raise ValueError(
                 f"{type(self).__name__} needs all rows in one array; SVC takes rows in blocks and"
                 " Dask collections"
@@ -81,7 +81,7 @@ class HullClassifier(KernelClassifier):
         ]
 
     def _pack(
-        self, X: Any, task: Task, data: Data, solutions: Sequence[Solution]
+        self, X: AnyRows, task: Task, data: Data, solutions: Sequence[Solution]
     ) -> Sequence[Solution]:
         """Store the decision functions, margins and caps."""
         found = [
@@ -109,9 +109,10 @@ class HullClassifier(KernelClassifier):
         """Store attributes that depend on the caps; nothing by default."""
 
     def _decision(
-        self, X: Any, task: Task, number: int, solution: Solution
+        self, X: AnyRows, task: Task, number: int, solution: Solution
     ) -> tuple[Solution, float]:
         """Scale z to a decision function; also return rho."""
+        assert in_memory(X)  # see `_problems`
         y, caps, s, z = task.signs[number], task.C[number], solution.scores, solution.weights
         plus, used = y > 0, int(np.argmax(np.abs(solution.beta)))
         rows = task.rows[np.arange(len(task.rows))[task.members[number]]]
@@ -140,7 +141,9 @@ class HullClassifier(KernelClassifier):
         )
         return scaled, rho
 
-    def certify(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def certify(
+        self, X: MatrixLike, y: VectorLike, sample_weight: VectorLike | None = None
+    ) -> float:
         """Compute the certificate (U - L) / U of the fitted model on its training data.
 
         It is recomputed in double precision from the fitted attributes.
@@ -155,13 +158,12 @@ class HullClassifier(KernelClassifier):
         gap : float
             Largest gap of the binary problems; 1 if the model does not separate the classes.
         """
-        X, y = self._check_rows(X, y, reset=False)
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        task = self._task(y, weight)
-        if not (self._has_rows(X) and np.array_equal(task.classes, self.classes_)):
+        rows, labels = self._check_training(X, y, reset=False)
+        task = self._task(labels, self._check_weights(rows, sample_weight))
+        if not (self._has_rows(rows) and np.array_equal(task.classes, self.classes_)):
             raise ValueError("certify needs the rows and labels of the fit, in the same order")
-        data = Data(take(X, task.rows, self._kernel.is_precomputed), self._kernel, task.starts)
-        scores = self._scores(X, "float64")[task.rows]
+        data = Data(take(rows, task.rows, self._kernel.is_precomputed), self._kernel, task.starts)
+        scores = self._scores(rows, "float64")[task.rows]
         unknown = (np.nan, np.nan, np.nan, False, 0, "float64", "")
         gaps = []
         for p, (problem, beta) in enumerate(
@@ -183,7 +185,7 @@ def centred(data: Data) -> Data:
     return replace(data, X=X - X.mean(axis=0, dtype=np.float64))
 
 
-def combination_of(X: Any, rows: Any, beta: Floats) -> Floats:
+def combination_of(X: Matrix, rows: Rows, beta: Floats) -> Floats:
     """z = sum_i beta_i x_i."""
     used = np.flatnonzero(beta)
     return np.asarray(X[rows[used]].T @ beta[used], dtype=np.float64).ravel()

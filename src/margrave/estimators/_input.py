@@ -14,18 +14,26 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import assert_all_finite, check_consistent_length, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from margrave._sklearn import HasMethods, Interval, StrOptions
+from margrave._sklearn import HasMethods, Interval, StrOptions, _check_sample_weight
 from margrave.engines import is_collection, resolve_engine
-from margrave.estimators._remote import bring, has_remote_rows
+from margrave.estimators._remote import bring, bring_vector, canonical, has_remote_rows
 from margrave.kernels import KERNELS, NUMBERS, Kernel, resolve_kernel
 from margrave.resources import parse_bytes, thread_count
-from margrave.rows import RowBlocks
+from margrave.rows import AnyRows, RowBlocks, in_blocks, in_memory
 from margrave.solvers import SOLVERS, resolve_solver
+from margrave.typing import MatrixLike, VectorLike
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]
 P = ParamSpec("P")
 T = TypeVar("T")
+
+# how scikit-learn is to check rows in memory
+_ACCEPTED: dict[str, Any] = {
+    "accept_sparse": "csr",
+    "accept_large_sparse": True,
+    "dtype": [np.float64, np.float32],
+}
 
 
 def refuses(**counterparts: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
@@ -77,39 +85,52 @@ class CheckedInput(BaseEstimator):  # type: ignore[misc]
         resolve_solver(self.solver)
         resolve_engine(self.engine, thread_count(self.n_jobs))
 
-    def _check_rows(
-        self, X: Any, y: Any = "no_validation", reset: bool = True, numbers: bool = False
-    ) -> Any:
-        """Validate X (and y, which must be `numbers`) without a copy; float32 stays float32."""
+    def _check_rows(self, X: MatrixLike, reset: bool = True) -> AnyRows:
+        """Validate X without a copy; float32 stays float32."""
         if not reset:
             check_is_fitted(self)
-        if isinstance(X, RowBlocks):
-            return self._check_blocks(X, y, reset, numbers)
+        if in_blocks(X):
+            return self._check_blocks(X, reset)
         if reset and has_remote_rows(self.engine, X):
-            return bring(self, X, y, numbers)
+            return bring(self, X)
+        self._refuse_kind(X)
+        return canonical(validate_data(self, X, reset=reset, **_ACCEPTED))
+
+    def _check_training(
+        self, X: MatrixLike, y: VectorLike | None, reset: bool = True, numbers: bool = False
+    ) -> tuple[AnyRows, NDArray[Any]]:
+        """Validate the rows and targets of a fit, which must be `numbers` in a regression."""
+        if in_blocks(X) or (reset and has_remote_rows(self.engine, X)):
+            rows = self._check_rows(X, reset)
+            targets: NDArray[Any] = column_or_1d(bring_vector(self, y, rows), warn=True)
+            assert_all_finite(targets, input_name="y")
+            check_consistent_length(targets, np.empty(rows.shape[0]))
+            return rows, targets.astype(np.float64) if numbers else targets
+        if not reset:
+            check_is_fitted(self)
+        self._refuse_kind(X)
+        more = {"y_numeric": True} if numbers else {}
+        checked, targets = validate_data(self, X, y, reset=reset, **_ACCEPTED, **more)
+        self._check_square(checked)
+        return canonical(checked), targets
+
+    def _check_weights(self, X: AnyRows, sample_weight: VectorLike | None) -> Floats:
+        """Sample weights as an array, ones by default."""
+        given = bring_vector(self, sample_weight, X)
+        weight: Floats = _check_sample_weight(given, X, dtype=np.float64, ensure_non_negative=True)
+        return weight
+
+    def _refuse_kind(self, X: MatrixLike) -> None:
+        """Raise for a kind of rows that is not supported here."""
         if is_collection(X):
             raise ValueError(
                 "this method needs all rows in one array; fit and predictions take Dask collections"
             )
         if self.kernel == "precomputed" and sparse.issparse(X):
             raise TypeError("a precomputed kernel matrix must be dense, got a sparse one")
-        checked = validate_data(
-            self,
-            X,
-            y,
-            reset=reset,
-            accept_sparse="csr",
-            accept_large_sparse=True,
-            dtype=[np.float64, np.float32],
-            **({"y_numeric": True} if numbers else {}),
-        )
-        if isinstance(y, str) and y == "no_validation":
-            return canonical(checked)
-        X, y = checked
-        return canonical(self._check_square(X)), y
 
-    def _check_blocks(self, X: RowBlocks, y: Any, reset: bool, numbers: bool) -> Any:
-        """Validate rows in blocks, and y."""
+    def _check_blocks(self, X: RowBlocks, reset: bool) -> RowBlocks:
+        """Validate rows in blocks."""
         if self.kernel != "linear":
             raise ValueError(
                 f"rows in blocks need kernel='linear', got kernel={self.kernel!r}: other kernels"
@@ -125,40 +146,27 @@ class CheckedInput(BaseEstimator):  # type: ignore[misc]
                 f" {self.n_features_in_} features as input"
             )
         X.check()
-        if isinstance(y, str) and y == "no_validation":
-            return X
-        y = column_or_1d(y, warn=True)
-        assert_all_finite(y, input_name="y")
-        check_consistent_length(y, np.empty(X.shape[0]))
-        return X, y.astype(np.float64) if numbers else y
+        return X
 
-    def _check_square(self, X: Any) -> Any:
+    def _check_square(self, X: AnyRows) -> None:
         if self.kernel == "precomputed" and X.shape[0] != X.shape[1]:
             raise ValueError(
                 f"a precomputed kernel matrix must be square, got {X.shape[0]} x {X.shape[1]}"
             )
-        return X
 
-    def _kernel_for(self, X: Any, weight: Floats) -> Kernel:
+    def _kernel_for(self, X: AnyRows, weight: Floats) -> Kernel:
         given = {name: getattr(self, name) for name in NUMBERS}
         return resolve_kernel(self.kernel, X=X, sample_weight=weight, **given)
 
 
-def canonical(X: Any) -> Any:
-    """Return X with the entries of sparse rows sorted and unique; a copy only if they are not."""
-    if sparse.issparse(X) and not X.has_canonical_format:
-        X = X.copy()
-        X.sum_duplicates()
-    return X
-
-
-def take(X: Any, rows: Rows, square: bool = False) -> Any:
+def take(X: AnyRows, rows: Rows, square: bool = False) -> AnyRows:
     """Return these rows of X (and columns, if `square`); X itself if these are all rows."""
     if len(rows) == X.shape[0] and np.array_equal(rows, np.arange(len(rows))):
         return X
-    if isinstance(X, RowBlocks):
+    if in_blocks(X):
         raise ValueError(
             "rows in blocks can be neither sorted nor left out: use multi_class='ovr' for several"
             " classes, and no weights of zero"
         )
-    return X[np.ix_(rows, rows)] if square else X[rows]
+    some: AnyRows = X[np.ix_(rows, rows)] if square and in_memory(X) else X[rows]
+    return some

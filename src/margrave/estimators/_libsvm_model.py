@@ -11,10 +11,13 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
+from margrave.estimators._base import KernelEstimator
 from margrave.estimators._files import estimators
+from margrave.estimators._input import Floats
 from margrave.estimators.klr import KernelLogisticRegression
 from margrave.estimators.one_class import OneClassSVM
 from margrave.estimators.svc import SVC
@@ -28,9 +31,14 @@ from margrave.io.libsvm_model import (
     write_libsvm_model,
 )
 from margrave.kernels import Kernel
+from margrave.rows import Matrix
+
+Integers = NDArray[np.int64]
 
 _KERNELS = {"polynomial": "poly"}  # kernels with another name in LIBSVM
-_TYPES = {  # the estimator, and a substitute if it does not exist
+_TYPES: dict[
+    str, tuple[str, type[KernelEstimator]]
+] = {  # the estimator, and a substitute if it does not exist
     "c_svc": ("SVC", SVC),
     "nu_svc": ("NuSVC", SVC),
     "one_class": ("OneClassSVM", OneClassSVM),
@@ -69,7 +77,7 @@ def load_libsvm_model(path: PathLike, *, n_features: int | None = None) -> Any:
     return model
 
 
-def save_libsvm_model(model: Any, path: PathLike, *, format: str = "auto") -> None:
+def save_libsvm_model(model: KernelEstimator, path: PathLike, *, format: str = "auto") -> None:
     """Write a fitted estimator as a model file for LIBSVM's or LIBLINEAR's tools.
 
     Parameters
@@ -85,9 +93,9 @@ def save_libsvm_model(model: Any, path: PathLike, *, format: str = "auto") -> No
     if format not in ("auto", "libsvm", "liblinear"):
         raise ValueError(f"format must be 'auto', 'libsvm' or 'liblinear', got {format!r}")
     check_is_fitted(model)
-    if getattr(model, "_local", None) is not None:
+    if model._local is not None:
         raise ValueError("LIBSVM has no models of parts; use save, or fit the whole problem")
-    per_class = hasattr(model, "_scheme") and model._scheme not in ("binary", "ovo")
+    per_class = model._scheme not in (None, "binary", "ovo")
     linear = model._kernel.name == "linear"
     if format == "liblinear" or (format == "auto" and per_class and linear):
         write_libsvm_model(path, _to_linear(model))
@@ -103,14 +111,15 @@ def save_libsvm_model(model: Any, path: PathLike, *, format: str = "auto") -> No
 # --- from files ----------------------------------------------------------------------------
 
 
-def _from_svm(text: SvmText) -> Any:
+def _from_svm(text: SvmText) -> KernelEstimator:
     name = _KERNELS.get(text.kernel_type, text.kernel_type)
     kernel = Kernel(name, text.gamma, text.degree, text.coef0)
     listed, otherwise = _TYPES[text.svm_type]
     cls = estimators().get(listed, otherwise)
     model = cls(kernel=name, gamma=text.gamma, degree=text.degree, coef0=text.coef0)
-    coef, rho, order = text.coef, text.rho, np.arange(len(text.coef))
-    counts, sign = np.array([len(order)]), 1.0
+    coef, rho = text.coef, text.rho
+    order: Integers = np.arange(len(coef))
+    counts, sign = np.array([len(order)], dtype=np.int64), 1.0
     if text.label is not None and text.nr_sv is not None:
         _store_classes(model, text.label, "binary" if len(text.label) == 2 else "ovo")
         given = np.argsort(text.label)
@@ -132,7 +141,9 @@ def _from_svm(text: SvmText) -> Any:
     return model
 
 
-def _rearranged(coef: Any, counts: Any, rho: Any, given: Any) -> tuple[Any, Any, Any, Any]:
+def _rearranged(
+    coef: Floats, counts: Integers, rho: Floats, given: Integers
+) -> tuple[Floats, Integers, Integers, Floats]:
     """Coefficients, order of the points, counts and rho for another order of the classes.
 
     `given` are the present classes in the new order. A pair whose order is swapped changes its
@@ -155,12 +166,12 @@ def _rearranged(coef: Any, counts: Any, rho: Any, given: Any) -> tuple[Any, Any,
     return turned, places, counts, np.array(thresholds)
 
 
-def _from_linear(text: LinearText) -> Any:
+def _from_linear(text: LinearText) -> KernelEstimator:
     d = text.n_features
     weights = np.ascontiguousarray(text.w[:d].T)
     intercepts = text.bias * text.w[d] if text.bias >= 0 else np.zeros(len(weights))
     kind = text.solver_type
-    cls: Any = SVC
+    cls: type[KernelEstimator] = SVC
     parameters: dict[str, Any] = {"kernel": "linear"}
     if kind == "ONECLASS_SVM":
         cls, intercepts = OneClassSVM, np.array([-text.rho])
@@ -193,7 +204,7 @@ def _from_linear(text: LinearText) -> Any:
     return model
 
 
-def _store_classes(model: Any, label: Any, scheme: str) -> None:
+def _store_classes(model: KernelEstimator, label: Integers, scheme: str) -> None:
     model.classes_ = np.sort(label).astype(np.float64)
     model.class_weight_ = np.ones(len(label))
     model._scheme = scheme
@@ -202,7 +213,7 @@ def _store_classes(model: Any, label: Any, scheme: str) -> None:
     model._tie_order = order if len(label) > 2 else order[::-1].copy()
 
 
-def _store(model: Any, kernel: Kernel, intercepts: Any, d: int) -> None:
+def _store(model: KernelEstimator, kernel: Kernel, intercepts: Floats, d: int) -> None:
     """Store the attributes common to all models; there is no certificate."""
     model._kernel, model.n_features_in_ = kernel, d
     model.intercept_ = np.asarray(intercepts, dtype=np.float64)
@@ -217,7 +228,7 @@ def _store(model: Any, kernel: Kernel, intercepts: Any, d: int) -> None:
     model.n_iter_, model.history_ = 0, []
 
 
-def _widen(model: Any, d: int) -> None:
+def _widen(model: KernelEstimator, d: int) -> None:
     if d < model.n_features_in_:
         raise ValueError(f"the model has {model.n_features_in_} features, more than {d}")
     model.n_features_in_ = d
@@ -236,7 +247,7 @@ def _widen(model: Any, d: int) -> None:
 # --- to files ------------------------------------------------------------------------------
 
 
-def _to_svm(model: Any) -> SvmText:
+def _to_svm(model: KernelEstimator) -> SvmText:
     kernel = model._kernel
     names = {_KERNELS.get(name, name): name for name in KERNEL_TYPES}
     if kernel.name not in names:
@@ -247,6 +258,7 @@ def _to_svm(model: Any) -> SvmText:
         raise ValueError(f"LIBSVM has no model like {type(model).__name__}; use save")
     label = _whole_labels(model) if hasattr(model, "classes_") else None
     k = 2 if label is None else len(label)
+    X: Matrix
     if model._weights is not None:
         X, coef, counts = _weights_as_points(model._weights, k)
     else:
@@ -272,15 +284,16 @@ def _to_svm(model: Any) -> SvmText:
     )
 
 
-def _label_order(model: Any) -> Any:
+def _label_order(model: KernelEstimator) -> Integers:
     """The order of the classes in the file by which LIBSVM breaks ties as this model does."""
-    order, k = model._tie_order, len(model.classes_)
+    order: Integers | None = model._tie_order
+    k = len(model.classes_)
     if order is None:
         return np.arange(k)
     return order if k > 2 else order[::-1]
 
 
-def _weights_as_points(weights: Any, k: int) -> tuple[Any, Any, Any]:
+def _weights_as_points(weights: Floats, k: int) -> tuple[Floats, Floats, Integers]:
     """Represent the weights of each pair of classes by one support vector of its first class."""
     pairs = list(combinations(range(k), 2))
     coef = np.zeros((len(pairs), k - 1))
@@ -289,10 +302,10 @@ def _weights_as_points(weights: Any, k: int) -> tuple[Any, Any, Any]:
     return weights, coef, np.arange(k - 1, -1, -1)
 
 
-def _to_linear(model: Any) -> LinearText:
+def _to_linear(model: KernelEstimator) -> LinearText:
     if model._kernel.name != "linear":
         raise ValueError(f"LIBLINEAR only has the linear kernel, not {model._kernel.name!r}")
-    scheme = getattr(model, "_scheme", None)
+    scheme = model._scheme
     if scheme == "ovo":
         raise ValueError("LIBLINEAR has no one-vs-one models; use multi_class='ovr'")
     weights = model.coef_.toarray() if sparse.issparse(model.coef_) else np.asarray(model.coef_)
@@ -320,7 +333,7 @@ def _to_linear(model: Any) -> LinearText:
     return LinearText(kind, np.ascontiguousarray(table), weights.shape[1], bias, label, rho)
 
 
-def _whole_labels(model: Any) -> Any:
+def _whole_labels(model: KernelEstimator) -> Integers:
     classes = model.classes_
     numbers = classes.astype(np.float64) if classes.dtype.kind in "biuf" else np.array([0.5])
     if not (numbers == np.round(numbers)).all() or np.abs(numbers).max() >= 1 << 31:

@@ -4,22 +4,55 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
-from scipy import sparse
-from sklearn.utils import assert_all_finite, check_array, column_or_1d
+from numpy.typing import ArrayLike
+from sklearn.utils import check_array
 
 from margrave._sklearn import _check_feature_names
-from margrave.engines import is_collection, resolve_engine
-from margrave.rows import RemoteRows
+from margrave.engines import EngineLike, is_collection, resolve_engine
+from margrave.rows import AnyRows, Matrix, RemoteRows, is_csr, is_remote
+from margrave.typing import MatrixLike, SparseLike, VectorLike
 
-F = TypeVar("F", bound=Callable[..., Any])
+if TYPE_CHECKING:
+    from margrave.estimators._base import KernelEstimator
+    from margrave.estimators._input import CheckedInput
+
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S", bound="KernelEstimator")
 
 
-def prepare(partition: Any) -> tuple[Any, dict[str, Any]]:
+@runtime_checkable
+class RowEngine(Protocol):
+    """An engine whose workers can hold the rows of a fit."""
+
+    def rows(
+        self, X: MatrixLike, prepare: Callable[[Any], tuple[Matrix, dict[str, Any]]]
+    ) -> RemoteRows:
+        """Keep the rows of a collection on the workers."""
+        ...
+
+    def vector(self, y: VectorLike, lengths: Sequence[int]) -> VectorLike:
+        """Fetch an entry per row."""
+        ...
+
+
+@runtime_checkable
+class RankEngine(RowEngine, Protocol):
+    """An engine whose workers run the same program, as those of MPI do."""
+
+    rows_are: str  # "local" if each rank has its own
+
+    def everywhere(self, lead: Callable[[], R], X: MatrixLike, vectors: Sequence[Any]) -> R:
+        """Run `lead` on rank 0, while all other ranks serve it; its result on all ranks."""
+        ...
+
+
+def prepare(partition: ArrayLike | SparseLike) -> tuple[Matrix, dict[str, Any]]:
     """Validate rows on their worker: returns the array to keep there, and facts for the driver.
 
     Sums and squares of the rows give the variance for ``gamma="scale"``.
@@ -31,60 +64,64 @@ def prepare(partition: Any) -> tuple[Any, dict[str, Any]]:
         dtype=[np.float64, np.float32],
         ensure_min_samples=0,
     )
-    if sparse.issparse(X) and not X.has_canonical_format:
-        X = X.copy()
-        X.sum_duplicates()
-    values = X.data if sparse.issparse(X) else X
-    squared = X.multiply(X) if sparse.issparse(X) else np.square(X, dtype=np.float64)
+    rows = canonical(X)
+    entries: Any = rows  # with the arithmetic that arrays and CSR matrices have
+    values = rows.data if is_csr(rows) else entries
+    squared = entries.multiply(entries) if is_csr(rows) else np.square(entries, dtype=np.float64)
     facts = {
-        "sums": np.asarray(X.sum(axis=1, dtype=np.float64)).ravel(),
+        "sums": np.asarray(entries.sum(axis=1, dtype=np.float64)).ravel(),
         "squares": np.asarray(squared.sum(axis=1, dtype=np.float64)).ravel(),
         "largest": float(np.abs(values).max()) if values.size else 0.0,
     }
-    return X, facts
+    return rows, facts
 
 
-def has_remote_rows(engine: Any, X: Any) -> bool:
+def canonical(X: Matrix) -> Matrix:
+    """Return X with the entries of sparse rows sorted and unique; a copy only if they are not."""
+    if is_csr(X) and not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    return X
+
+
+def has_remote_rows(engine: EngineLike, X: MatrixLike) -> bool:
     """Whether the rows of a fit are on an engine's workers."""
-    return is_collection(X) or getattr(engine, "rows_are", "root") == "local"
+    return is_collection(X) or (isinstance(engine, RankEngine) and engine.rows_are == "local")
 
 
-def bring(estimator: Any, X: Any, y: Any, numbers: bool) -> Any:
-    """Validate X on the workers and y here; return (rows, y), or the rows if there is no y."""
+def bring(estimator: CheckedInput, X: MatrixLike) -> RemoteRows:
+    """Validate X on the workers."""
     if estimator.kernel == "precomputed":
         raise ValueError("a precomputed kernel matrix must be one array, not a collection")
-    engine = remote_engine(estimator.engine)
-    rows: RemoteRows = engine.rows(X, prepare)
+    rows = remote_engine(estimator.engine).rows(X, prepare)
     if 0 in rows.shape:
         raise ValueError(f"X is empty: it has {rows.shape[0]} rows and {rows.shape[1]} columns")
-    _check_feature_names(estimator, getattr(X, "_meta", X), reset=True)
+    _check_feature_names(estimator, X._meta if hasattr(X, "_meta") else X, reset=True)
     estimator.n_features_in_ = rows.shape[1]
-    if isinstance(y, str) and y == "no_validation":
-        return rows
-    y = column_or_1d(bring_vector(estimator, y, rows), warn=True)
-    assert_all_finite(y, input_name="y")
-    return rows, y.astype(np.float64) if numbers else y
+    return rows
 
 
-def bring_vector(estimator: Any, vector: Any, X: Any) -> Any:
+def bring_vector(
+    estimator: CheckedInput, vector: VectorLike | None, X: AnyRows
+) -> VectorLike | None:
     """Collect targets or weights of rows on workers."""
-    if vector is None or not isinstance(X, RemoteRows):
+    if vector is None or not is_remote(X):
         return vector
     lengths = [int(piece.shape[0]) for piece in X.pieces]
     return remote_engine(estimator.engine).vector(vector, lengths)
 
 
-def remote_engine(engine: Any) -> Any:
+def remote_engine(engine: EngineLike) -> RowEngine:
     """The engine whose workers hold the rows; by default Dask's current client."""
     found = resolve_engine("dask" if engine is None else engine, 1)
-    if not hasattr(found, "rows"):
+    if not isinstance(found, RowEngine):
         raise ValueError(
             f"rows in a Dask collection need engine=None, 'dask' or a client, got {engine!r}"
         )
     return found
 
 
-def portable(engine: Any) -> Any:
+def portable(engine: EngineLike) -> EngineLike:
     """An engine in a form that can be pickled: a Dask client becomes its address."""
     distributed = sys.modules.get("distributed")
     if distributed is None or not isinstance(engine, distributed.Client):
@@ -92,13 +129,15 @@ def portable(engine: Any) -> Any:
     return "dask://" + str(engine.scheduler.address).rpartition("://")[2]
 
 
-def on_every_rank(fit: F) -> F:
+def on_every_rank(
+    fit: Callable[Concatenate[S, MatrixLike, P], S],
+) -> Callable[Concatenate[S, MatrixLike, P], S]:
     """Decorate `fit`: under MPI rank 0 is the driver, and all ranks get the fitted model."""
 
     @functools.wraps(fit)
-    def led(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
+    def led(self: S, X: MatrixLike, *args: P.args, **kwargs: P.kwargs) -> S:
         engine = self.engine if self.engine != "mpi" else resolve_engine("mpi", 1)
-        if not hasattr(engine, "everywhere"):
+        if not isinstance(engine, RankEngine):
             return fit(self, X, *args, **kwargs)
 
         def lead() -> dict[str, Any]:
@@ -114,28 +153,32 @@ def on_every_rank(fit: F) -> F:
         leads: list[bool] = []
         fitted = engine.everywhere(lead, X, (*args, *kwargs.values()))
         if not leads:
-            vars(self).update(fitted)
+            self.__dict__.update(fitted)
         return self
 
-    return led  # type: ignore[return-value]
+    return led  # type: ignore[return-value]  # X may be a keyword
 
 
-def lazily(method: F) -> F:
+def lazily(
+    method: Callable[Concatenate[S, MatrixLike, P], R],
+) -> Callable[Concatenate[S, MatrixLike, P], R]:
     """Decorate a method: for a Dask collection it is lazy and runs on the workers."""
 
     @functools.wraps(method)
-    def applied(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
+    def applied(self: S, X: MatrixLike, *args: P.args, **kwargs: P.kwargs) -> R:
         if not is_collection(X):
             return method(self, X, *args, **kwargs)
-        return _on_partitions(functools.partial(method, self, *args, **kwargs), X)
+        later: R = _on_partitions(functools.partial(method, self, *args, **kwargs), X)
+        return later
 
-    return applied  # type: ignore[return-value]
+    return applied  # type: ignore[return-value]  # X may be a keyword
 
 
-def _on_partitions(call: Callable[[Any], Any], X: Any) -> Any:
+def _on_partitions(call: Callable[[Any], Any], collection: MatrixLike) -> Any:
     """Apply a function of rows lazily to each partition of a collection."""
     array, delayed = import_module("dask.array"), import_module("dask").delayed
 
+    X: Any = collection  # Dask has no types
     example = np.zeros((1, X.shape[1]))
     if hasattr(X, "to_delayed") and hasattr(X, "_meta_nonempty"):  # a data frame keeps its names
         example = X._meta_nonempty[:1].astype(np.float64)

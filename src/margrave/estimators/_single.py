@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from margrave._sklearn import _check_sample_weight
 from margrave.estimators._base import KernelEstimator, relative_gap
 from margrave.estimators._input import Floats, Rows, take
-from margrave.estimators._remote import bring_vector
+from margrave.kernels import Kernel
 from margrave.problem import Data, Problem
 from margrave.resources import thread_count
+from margrave.rows import AnyRows
 from margrave.solvers import Solution
+from margrave.typing import VectorLike
 
 logger = logging.getLogger("margrave")
 
@@ -26,8 +26,9 @@ class SingleEstimator(KernelEstimator):
         """Make the problem of rows with these weights."""
         raise NotImplementedError
 
-    def _fit(self, X: Any, y: Floats, sample_weight: Any) -> None:
-        weight, rows = self._counted(X, sample_weight)
+    def _fit(self, X: AnyRows, y: Floats, sample_weight: VectorLike | None) -> None:
+        weight = self._check_weights(X, sample_weight)
+        rows = np.flatnonzero(weight)
         kernel = self._kernel_for(X, weight)
         problem = self._problem_on(X, y, weight, rows, kernel)
         starts = self._last_dual(problem, rows, X.shape[0]) if self.warm_start else None
@@ -39,7 +40,7 @@ class SingleEstimator(KernelEstimator):
         solutions, progress = self._solve([problem], starts, pack, rows)
         self._conclude(pack(self, solutions), progress)
 
-    def _pack(self, X: Any, rows: Rows, problem: Problem, solution: Solution) -> Solution:
+    def _pack(self, X: AnyRows, rows: Rows, problem: Problem, solution: Solution) -> Solution:
         """Store the solution as fitted attributes; return it."""
         at = np.flatnonzero(solution.beta)
         self._store_support(X, rows[at], solution.beta[None, at], [solution])
@@ -56,13 +57,9 @@ class SingleEstimator(KernelEstimator):
     def _store(self, intercept: float) -> None:
         """Store further attributes of a subclass, before the fit warns or raises."""
 
-    def _counted(self, X: Any, sample_weight: Any) -> tuple[Floats, Rows]:
-        """Sample weights, and the rows with positive weight."""
-        sample_weight = bring_vector(self, sample_weight, X)
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        return weight, np.flatnonzero(weight)
-
-    def _problem_on(self, X: Any, y: Floats, weight: Floats, rows: Rows, kernel: Any) -> Problem:
+    def _problem_on(
+        self, X: AnyRows, y: Floats, weight: Floats, rows: Rows, kernel: Kernel
+    ) -> Problem:
         data = Data(take(X, rows, square=kernel.is_precomputed), kernel, np.array([0, len(rows)]))
         return self._problem(data, np.ascontiguousarray(y[rows]), weight[rows])
 
@@ -88,10 +85,11 @@ class SingleEstimator(KernelEstimator):
         beta[self.support_] = self._dual[0]
         return beta
 
-    def _certify(self, X: Any, y: Floats, sample_weight: Any) -> float:
+    def _certify(self, X: AnyRows, y: Floats, sample_weight: VectorLike | None) -> float:
         if not self._has_rows(X):
             raise ValueError("certify needs the rows of the fit, in the same order")
-        weight, rows = self._counted(X, sample_weight)
+        weight = self._check_weights(X, sample_weight)
+        rows = np.flatnonzero(weight)
         problem = self._problem_on(X, y, weight, rows, self._kernel)
         if self.certificate_ == "blocks":
             return self._whole_gap([problem], [self._beta()[rows]])

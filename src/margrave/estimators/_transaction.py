@@ -5,7 +5,7 @@ estimator by one assignment: when `fit` returns, or when Ctrl-C or a warning tur
 ends it after `complete` was called. A fit that ends in any other way leaves the estimator
 unchanged.
 
-Only `early_` is set before the end, for callbacks: see `show_early`.
+Only the early model is there before the end, for callbacks: see `show_early`.
 """
 
 from __future__ import annotations
@@ -15,17 +15,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from sklearn.base import BaseEstimator
+
+from margrave.estimators._early import EarlyModel
+
 F = TypeVar("F", bound=Callable[..., Any])
 Attributes = dict[str, Any]
 
 _DRAFT = "_draft"  # the attribute that marks a draft; it is never pickled
+_EARLY = "_early"  # the attribute behind `early_`
 
 
 @dataclass
 class Draft:
     """State of a fit."""
 
-    owner: Any  # the estimator that will get the attributes
+    owner: BaseEstimator  # the estimator that will get the attributes
     is_complete: bool = False
 
 
@@ -33,7 +38,7 @@ def transaction(fit: F) -> F:
     """Decorate `fit`: it works on a draft, which replaces the estimator's attributes at the end."""
 
     @functools.wraps(fit)
-    def fitted(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def fitted(self: BaseEstimator, *args: object, **kwargs: object) -> BaseEstimator:
         if _DRAFT in vars(self):  # called from another fit of the same estimator
             return fit(self, *args, **kwargs)
         before = dict(vars(self))
@@ -44,7 +49,7 @@ def transaction(fit: F) -> F:
         # the assignment
         try:
             try:
-                vars(self).pop("early_", None)
+                vars(self).pop(_EARLY, None)
                 fit(draft, *args, **kwargs)
             except (KeyboardInterrupt, Warning):
                 after = _merged(vars(self), before, vars(draft) if known.is_complete else before)
@@ -66,15 +71,15 @@ def transaction(fit: F) -> F:
     return fitted  # type: ignore[return-value]
 
 
-def complete(draft: Any) -> None:
+def complete(draft: BaseEstimator) -> None:
     """Mark the draft as a complete model, which Ctrl-C must not discard."""
     vars(draft)[_DRAFT].is_complete = True
 
 
-def show_early(draft: Any, early: Any) -> None:
-    """Store an early model on the estimator, where callbacks can use it during the fit."""
-    draft.early_ = early
-    vars(draft)[_DRAFT].owner.early_ = early
+def show_early(draft: BaseEstimator, early: EarlyModel) -> None:
+    """Give the estimator the early models of the fit, where callbacks can use them during it."""
+    draft._early = early
+    vars(draft)[_DRAFT].owner._early = early
 
 
 def without_draft(state: Attributes) -> Attributes:
@@ -87,11 +92,11 @@ def _merged(now: Attributes, before: Attributes, found: Attributes) -> Attribute
     kept = {
         name: value
         for name, value in now.items()
-        if name != "early_" and (name in found or name not in before)
+        if name != _EARLY and (name in found or name not in before)
     }
     changed = {
         name: value
         for name, value in without_draft(found).items()
-        if name == "early_" or name not in before or value is not before[name]
+        if name == _EARLY or name not in before or value is not before[name]
     }
     return {**kept, **changed}

@@ -12,15 +12,18 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from margrave._sklearn import Interval, StrOptions
+from margrave.engines import EngineLike
 from margrave.estimators._bayesian import BayesianEstimator
 from margrave.estimators._docs import documented
-from margrave.estimators._input import Floats
+from margrave.estimators._input import Floats, Rows
 from margrave.estimators._remote import lazily, on_every_rank
 from margrave.estimators._transaction import transaction
 from margrave.losses import Loss
-from margrave.problem import Data, JointProblem, Problem
+from margrave.problem import BaseProblem, Data, JointProblem, Problem
 from margrave.progress import Callback
-from margrave.rows import RowBlocks
+from margrave.rows import AnyRows, in_memory
+from margrave.solvers import Solver
+from margrave.typing import MatrixLike, Seed, VectorLike
 
 
 @documented
@@ -132,12 +135,12 @@ class BayesianSVC(ClassifierMixin, BayesianEstimator):  # type: ignore[misc]
         intercept: str | None = "regularized",
         multi_class: str = "crammer_singer",
         keep_draws: bool = False,
-        solver: Any = "gibbs",
-        engine: Any = None,
+        solver: str | Solver = "gibbs",
+        engine: EngineLike = None,
         time_limit: float | None = None,
         memory_limit: int | str | None = None,
         n_jobs: int | None = None,
-        random_state: Any = None,
+        random_state: Seed = None,
         verbose: int = 0,
         callbacks: Callback | Sequence[Callback] | None = None,
     ) -> None:
@@ -165,7 +168,7 @@ class BayesianSVC(ClassifierMixin, BayesianEstimator):  # type: ignore[misc]
 
     @transaction
     @on_every_rank
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: MatrixLike, y: VectorLike, sample_weight: VectorLike | None = None) -> Self:
         """Sample the posterior.
 
         Parameters
@@ -184,10 +187,11 @@ class BayesianSVC(ClassifierMixin, BayesianEstimator):  # type: ignore[misc]
         """
         self._check_parameters()
         self._sampler()
-        X, y = self._check_rows(X, y)
-        check_classification_targets(y)
-        weight, rows = self._counted(X, sample_weight)
-        self.classes_, labels = np.unique(y[rows], return_inverse=True)
+        checked, given = self._check_training(X, y)
+        check_classification_targets(given)
+        weight = self._check_weights(checked, sample_weight)
+        rows = np.flatnonzero(weight)
+        self.classes_, labels = np.unique(given[rows], return_inverse=True)
         k = len(self.classes_)
         if k < 2:
             raise ValueError(
@@ -196,18 +200,18 @@ class BayesianSVC(ClassifierMixin, BayesianEstimator):  # type: ignore[misc]
         C = 2.0 * weight[rows]
         self._scheme = "binary" if k == 2 else self.multi_class
 
-        def problems_on(data: Data) -> list[Any]:
+        def problems_on(data: Data) -> Sequence[BaseProblem]:
             if k > 2 and self.multi_class == "crammer_singer":
                 return [JointProblem(data, labels, k, C, "crammer_singer", self.intercept)]
             positive = [1] if k == 2 else range(k)
             signs = [np.where(labels == c, 1.0, -1.0) for c in positive]
             return [Problem(data, None, s, C, Loss("hinge"), self.intercept) for s in signs]
 
-        self._sample(X, rows, weight, problems_on)
+        self._sample(checked, rows, weight, problems_on)
         return self
 
     @lazily
-    def decision_function(self, X: Any, return_std: bool = False) -> Any:
+    def decision_function(self, X: MatrixLike, return_std: bool = False) -> Any:
         """Posterior means of the scores, optionally with their standard deviations.
 
         Parameters
@@ -227,11 +231,11 @@ class BayesianSVC(ClassifierMixin, BayesianEstimator):  # type: ignore[misc]
             mean, deviation = mean[:, 0], deviation[:, 0]
         return (mean, deviation) if return_std else mean
 
-    def _both(self, X: Any) -> tuple[Floats, Floats]:
+    def _both(self, X: MatrixLike) -> tuple[Floats, Floats]:
         return self._moments(self._check_rows(X, reset=False))
 
     @lazily
-    def predict(self, X: Any, return_std: bool = False) -> Any:
+    def predict(self, X: MatrixLike, return_std: bool = False) -> Any:
         """Labels by the mean scores, optionally with the standard deviations of the scores.
 
         Parameters
@@ -253,7 +257,7 @@ class BayesianSVC(ClassifierMixin, BayesianEstimator):  # type: ignore[misc]
         return (labels, deviation) if return_std else labels
 
     @lazily
-    def predict_proba(self, X: Any) -> Floats:
+    def predict_proba(self, X: MatrixLike) -> Floats:
         """Posterior probability that each class is predicted.
 
         This is the probability, over the posterior of the weights, that the label is predicted, not
@@ -272,15 +276,15 @@ class BayesianSVC(ClassifierMixin, BayesianEstimator):  # type: ignore[misc]
         -------
         shares : ndarray of shape (n_samples, n_classes)
         """
-        X = self._check_rows(X, reset=False)
-        mean, deviation = self._moments(X)
+        rows = self._check_rows(X, reset=False)
+        mean, deviation = self._moments(rows)
         if len(self.classes_) == 2:  # the score of the first class is zero
             nothing = np.zeros_like(mean)
             mean, deviation = np.hstack([nothing, mean]), np.hstack([nothing, deviation])
         at, best = np.arange(len(mean)), mean.argmax(axis=1)
         if mean.shape[1] == 2:
             best = (mean[:, 1] >= 0.0).astype(np.intp)
-        wins = self._wins(X, best)
+        wins = self._wins(rows, best)
         if wins is None:
             apart = mean - mean[at, best][:, None]
             spread = np.sqrt(deviation**2 + deviation[at, best][:, None] ** 2)
@@ -293,9 +297,9 @@ class BayesianSVC(ClassifierMixin, BayesianEstimator):  # type: ignore[misc]
         shares: Floats = odds / odds.sum(axis=1, keepdims=True)
         return shares
 
-    def _wins(self, X: Any, best: Any) -> Floats | None:
+    def _wins(self, X: AnyRows, best: Rows) -> Floats | None:
         """Fraction of the kept samples in which a class beats the best one; None without any."""
-        if self.posterior_.draws is None or isinstance(X, RowBlocks):
+        if self.posterior_.draws is None or not in_memory(X):
             return None
         features, at = self._features(X), np.arange(len(best))
         wins: Any = 0.0
@@ -378,12 +382,12 @@ class BayesianSVR(RegressorMixin, BayesianEstimator):  # type: ignore[misc]
         features: int | None = None,
         intercept: str | None = "regularized",
         keep_draws: bool = False,
-        solver: Any = "gibbs",
-        engine: Any = None,
+        solver: str | Solver = "gibbs",
+        engine: EngineLike = None,
         time_limit: float | None = None,
         memory_limit: int | str | None = None,
         n_jobs: int | None = None,
-        random_state: Any = None,
+        random_state: Seed = None,
         verbose: int = 0,
         callbacks: Callback | Sequence[Callback] | None = None,
     ) -> None:
@@ -411,7 +415,7 @@ class BayesianSVR(RegressorMixin, BayesianEstimator):  # type: ignore[misc]
 
     @transaction
     @on_every_rank
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: MatrixLike, y: VectorLike, sample_weight: VectorLike | None = None) -> Self:
         """Sample the posterior.
 
         Parameters
@@ -430,19 +434,20 @@ class BayesianSVR(RegressorMixin, BayesianEstimator):  # type: ignore[misc]
         """
         self._check_parameters()
         self._sampler()
-        X, y = self._check_rows(X, y, numbers=True)
-        weight, rows = self._counted(X, sample_weight)
+        checked, given = self._check_training(X, y, numbers=True)
+        weight = self._check_weights(checked, sample_weight)
+        rows = np.flatnonzero(weight)
         loss = Loss("epsilon_insensitive", epsilon=float(self.epsilon))
-        targets, C = np.ascontiguousarray(y[rows], dtype=np.float64), 2.0 * weight[rows]
+        targets, C = np.ascontiguousarray(given[rows], dtype=np.float64), 2.0 * weight[rows]
 
-        def problems_on(data: Data) -> list[Any]:
+        def problems_on(data: Data) -> Sequence[BaseProblem]:
             return [Problem(data, None, targets, C, loss, self.intercept)]
 
-        self._sample(X, rows, weight, problems_on)
+        self._sample(checked, rows, weight, problems_on)
         return self
 
     @lazily
-    def predict(self, X: Any, return_std: bool = False) -> Any:
+    def predict(self, X: MatrixLike, return_std: bool = False) -> Any:
         """Posterior means of the predictions, optionally with their standard deviations.
 
         Parameters

@@ -10,12 +10,15 @@ import numpy as np
 from scipy.special import log_expit, log_softmax
 
 from margrave._sklearn import Interval, StrOptions
+from margrave.engines import EngineLike
 from margrave.estimators._classifier import KernelClassifier
 from margrave.estimators._docs import documented
 from margrave.estimators._input import Floats
 from margrave.estimators._remote import lazily
 from margrave.losses import Loss
 from margrave.progress import Callback
+from margrave.solvers import Solver
+from margrave.typing import MatrixLike, Seed
 
 
 @documented
@@ -88,14 +91,14 @@ class KernelLogisticRegression(KernelClassifier):
         intercept: str | None = "free",
         multi_class: str = "ovr",
         class_weight: dict[Any, float] | str | None = None,
-        solver: Any = "auto",
-        engine: Any = None,
+        solver: str | Solver = "auto",
+        engine: EngineLike = None,
         tol: float = 1e-3,
         max_iter: int = -1,
         time_limit: float | None = None,
         memory_limit: int | str | None = None,
         n_jobs: int | None = None,
-        random_state: Any = None,
+        random_state: Seed = None,
         verbose: int = 0,
         warm_start: bool = False,
         callbacks: Callback | Sequence[Callback] | None = None,
@@ -122,7 +125,7 @@ class KernelLogisticRegression(KernelClassifier):
         self.callbacks = callbacks
 
     @lazily
-    def predict_log_proba(self, X: Any) -> Floats:
+    def predict_log_proba(self, X: MatrixLike) -> Floats:
         """Logarithms of the probabilities of the classes.
 
         Parameters
@@ -143,7 +146,7 @@ class KernelLogisticRegression(KernelClassifier):
         return normalised
 
     @lazily
-    def predict_proba(self, X: Any) -> Floats:
+    def predict_proba(self, X: MatrixLike) -> Floats:
         """Probabilities of the classes.
 
         Parameters
@@ -160,7 +163,7 @@ class KernelLogisticRegression(KernelClassifier):
         return probabilities
 
     @lazily
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: MatrixLike) -> Any:
         """Predict the most probable labels.
 
         Parameters

@@ -7,13 +7,17 @@ from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from margrave._sklearn import Interval, StrOptions
+from margrave.engines import EngineLike
 from margrave.estimators._classifier import Task
 from margrave.estimators._docs import documented
 from margrave.estimators._hull import HullClassifier, plain
 from margrave.estimators._input import Floats, refuses
 from margrave.progress import Callback
+from margrave.solvers import Solver
+from margrave.typing import Seed
 
 _NO_CAP = 2.0  # weights sum to one, so this is no bound
 
@@ -109,14 +113,14 @@ class NuSVC(HullClassifier):
         power: float = 1.0,
         decision_function_shape: str = "ovr",
         break_ties: bool = True,
-        solver: Any = "auto",
-        engine: Any = None,
+        solver: str | Solver = "auto",
+        engine: EngineLike = None,
         tol: float = 1e-3,
         max_iter: int = -1,
         time_limit: float | None = None,
         memory_limit: int | str | None = None,
         n_jobs: int | None = None,
-        random_state: Any = None,
+        random_state: Seed = None,
         verbose: int = 0,
         warm_start: bool = False,
         callbacks: Callback | Sequence[Callback] | None = None,
@@ -145,7 +149,7 @@ class NuSVC(HullClassifier):
         caps: Floats = 2.0 * weight / (self.nu * weight.sum())
         return caps
 
-    def _task(self, y: Any, weight: Floats) -> Task:
+    def _task(self, y: NDArray[Any], weight: Floats) -> Task:
         """Raise if nu is too large for the smaller class, before anything is computed."""
         task = super()._task(y, weight)
         self._totals = np.array([weight[task.rows][members].sum() for members in task.members])
@@ -233,14 +237,14 @@ class HardMarginSVC(HullClassifier):
         degree: int = 3,
         coef0: float = 0.0,
         power: float = 1.0,
-        solver: Any = "auto",
-        engine: Any = None,
+        solver: str | Solver = "auto",
+        engine: EngineLike = None,
         tol: float = 1e-3,
         max_iter: int = -1,
         time_limit: float | None = None,
         memory_limit: int | str | None = None,
         n_jobs: int | None = None,
-        random_state: Any = None,
+        random_state: Seed = None,
         verbose: int = 0,
         warm_start: bool = False,
         callbacks: Callback | Sequence[Callback] | None = None,

@@ -14,6 +14,7 @@ from sklearn.base import RegressorMixin
 
 from margrave._sklearn import Interval
 from margrave.blocks.hull import level
+from margrave.engines import EngineLike
 from margrave.estimators._docs import documented
 from margrave.estimators._hull import centred, combination_of, refuse_solver
 from margrave.estimators._input import Floats, Rows, refuses, take
@@ -24,9 +25,10 @@ from margrave.losses import Loss
 from margrave.problem import Data, Problem
 from margrave.progress import Callback
 from margrave.resources import thread_count
-from margrave.rows import RemoteRows, RowBlocks
-from margrave.solvers import Solution
+from margrave.rows import AnyRows, in_memory
+from margrave.solvers import Solution, Solver
 from margrave.solvers.certificate import Certificate, certify_tube, with_certificate
+from margrave.typing import MatrixLike, Seed, VectorLike
 
 # if the sum of |beta| over both copies of each row exceeds that of their differences by this
 # factor, scores have to be recomputed
@@ -97,14 +99,14 @@ class NuSVR(RegressorMixin, SingleEstimator):  # type: ignore[misc]
         degree: int = 3,
         coef0: float = 0.0,
         power: float = 1.0,
-        solver: Any = "auto",
-        engine: Any = None,
+        solver: str | Solver = "auto",
+        engine: EngineLike = None,
         tol: float = 1e-3,
         max_iter: int = -1,
         time_limit: float | None = None,
         memory_limit: int | str | None = None,
         n_jobs: int | None = None,
-        random_state: Any = None,
+        random_state: Seed = None,
         verbose: int = 0,
         warm_start: bool = False,
         callbacks: Callback | Sequence[Callback] | None = None,
@@ -134,7 +136,7 @@ class NuSVR(RegressorMixin, SingleEstimator):  # type: ignore[misc]
 
     @transaction
     @on_every_rank
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: MatrixLike, y: VectorLike, sample_weight: VectorLike | None = None) -> Self:
         """Fit the model.
 
         Parameters
@@ -152,12 +154,12 @@ class NuSVR(RegressorMixin, SingleEstimator):  # type: ignore[misc]
             The fitted estimator.
         """
         self._check_parameters()
-        X, y = self._check_rows(X, y, numbers=True)
-        self._fit(X, y.astype(np.float64), sample_weight)
+        rows, targets = self._check_training(X, y, numbers=True)
+        self._fit(rows, targets.astype(np.float64), sample_weight)
         return self
 
     @lazily
-    def predict(self, X: Any) -> Floats:
+    def predict(self, X: MatrixLike) -> Floats:
         """Predict targets.
 
         Parameters
@@ -169,11 +171,13 @@ class NuSVR(RegressorMixin, SingleEstimator):  # type: ignore[misc]
         -------
         y : ndarray of shape (n_samples,)
         """
-        X = self._check_rows(X, reset=False)
-        predicted: Floats = self._scores(X, self._precision)[:, 0] + self.intercept_[0]
+        rows = self._check_rows(X, reset=False)
+        predicted: Floats = self._scores(rows, self._precision)[:, 0] + self.intercept_[0]
         return predicted
 
-    def certify(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def certify(
+        self, X: MatrixLike, y: VectorLike, sample_weight: VectorLike | None = None
+    ) -> float:
         """Compute the relative duality gap of the fitted model on its training data.
 
         It is recomputed in double precision from the fitted attributes.
@@ -188,13 +192,14 @@ class NuSVR(RegressorMixin, SingleEstimator):  # type: ignore[misc]
         gap : float
             Relative duality gap; inf if the kernel is not positive semidefinite.
         """
-        X, y = self._check_rows(X, y, reset=False, numbers=True)
-        return self._certify(X, y.astype(np.float64), sample_weight)
+        rows, targets = self._check_training(X, y, reset=False, numbers=True)
+        return self._certify(rows, targets.astype(np.float64), sample_weight)
 
-    def _certify(self, X: Any, y: Floats, sample_weight: Any) -> float:
+    def _certify(self, X: AnyRows, y: Floats, sample_weight: VectorLike | None) -> float:
         if not self._has_rows(X):
             raise ValueError("certify needs the rows of the fit, in the same order")
-        weight, rows = self._counted(X, sample_weight)
+        weight = self._check_weights(X, sample_weight)
+        rows = np.flatnonzero(weight)
         f = np.ascontiguousarray(self._scores(X, "float64")[rows, 0])
         weights = None if self._weights is None else self._weights[0]
         unknown = (np.nan, np.nan, np.nan, False, 0, "float64", "")
@@ -217,7 +222,7 @@ class NuSVR(RegressorMixin, SingleEstimator):  # type: ignore[misc]
 
     def _problem(self, data: Data, y: Floats, weight: Floats) -> Problem:
         """Make a hull problem of two copies of each row, above (+1) and below (-1) the tube."""
-        if isinstance(data.X, (RowBlocks, RemoteRows)):
+        if not data.in_memory:
             raise ValueError(
                 "NuSVR needs all rows in one array; SVR takes rows in blocks and Dask collections"
             )
@@ -233,7 +238,7 @@ class NuSVR(RegressorMixin, SingleEstimator):  # type: ignore[misc]
             shift=-np.tile(y, 2),
         )
 
-    def _pack(self, X: Any, rows: Rows, problem: Problem, solution: Solution) -> Solution:
+    def _pack(self, X: AnyRows, rows: Rows, problem: Problem, solution: Solution) -> Solution:
         """Merge the two copies of each row, and store the model."""
         n, shift = len(rows), problem.shift
         assert shift is not None
@@ -263,7 +268,7 @@ class NuSVR(RegressorMixin, SingleEstimator):  # type: ignore[misc]
 
     def _folded(
         self,
-        X: Any,
+        X: AnyRows,
         rows: Rows,
         problem: Problem,
         solution: Solution,
@@ -272,6 +277,7 @@ class NuSVR(RegressorMixin, SingleEstimator):  # type: ignore[misc]
         scores: Floats,
     ) -> Solution:
         """Store the model with these variables, one per row, and the best tube for its scores."""
+        assert in_memory(X)  # see `_problem`
         b, self.epsilon_ = tube.around(scores)
         weights = None
         if self._kernel.name == "linear":

@@ -9,11 +9,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from margrave._sklearn import Interval, StrOptions
+from margrave.engines import EngineLike
 from margrave.estimators._classifier import KernelClassifier
 from margrave.estimators._docs import documented
 from margrave.estimators._input import Floats
 from margrave.losses import Loss
 from margrave.progress import Callback
+from margrave.rows import AnyRows, blocks_of
+from margrave.solvers import Solver
+from margrave.typing import MatrixLike, Seed
 
 
 @documented
@@ -97,14 +101,14 @@ class ODMClassifier(KernelClassifier):
         multi_class: str = "ovo",
         class_weight: dict[Any, float] | str | None = None,
         decision_function_shape: str = "ovr",
-        solver: Any = "auto",
-        engine: Any = None,
+        solver: str | Solver = "auto",
+        engine: EngineLike = None,
         tol: float = 1e-3,
         max_iter: int = -1,
         time_limit: float | None = None,
         memory_limit: int | str | None = None,
         n_jobs: int | None = None,
-        random_state: Any = None,
+        random_state: Seed = None,
         verbose: int = 0,
         warm_start: bool = False,
         callbacks: Callback | Sequence[Callback] | None = None,
@@ -133,7 +137,7 @@ class ODMClassifier(KernelClassifier):
         self.warm_start = warm_start
         self.callbacks = callbacks
 
-    def certified(self, X: Any) -> Any:
+    def certified(self, X: MatrixLike) -> Any:
         """Tell which predicted labels are certainly those of the optimal model.
 
         The distance of a model from the optimum is at most sqrt(g), where g is its absolute duality
@@ -150,7 +154,7 @@ class ODMClassifier(KernelClassifier):
         -------
         certified : ndarray of bool, shape (n_samples,)
         """
-        X = self._check_rows(X, reset=False)
+        rows = self._check_rows(X, reset=False)
         if self.certificate_ == "blocks":
             raise ValueError(
                 "certified needs a model of the whole problem, but this one consists of parts that"
@@ -161,8 +165,8 @@ class ODMClassifier(KernelClassifier):
                 "certified needs intercept=None or 'regularized', not 'free': the bound needs a"
                 " regularised intercept"
             )
-        radius = np.sqrt(np.outer(self._kernel_diagonal(X), self._absolute_gaps))
-        scores = self._scores(X, "float64") + self.intercept_
+        radius = np.sqrt(np.outer(self._kernel_diagonal(rows), self._absolute_gaps))
+        scores = self._scores(rows, "float64") + self.intercept_
         if self._scheme == "binary":
             return np.abs(scores[:, 0]) > radius[:, 0]
         if self._scheme == "ovr":
@@ -173,11 +177,10 @@ class ODMClassifier(KernelClassifier):
             return low[:, 0] > rivals.max(axis=1)
         return (np.abs(scores) > radius).all(axis=1)
 
-    def _kernel_diagonal(self, X: Any) -> Floats:
+    def _kernel_diagonal(self, X: AnyRows) -> Floats:
         """k(x, x) of new rows, plus 1 for a regularised intercept."""
         offset = 1.0 if self.intercept == "regularized" else 0.0
-        diagonal: Floats = self._kernel.diagonal(X) + offset
-        return diagonal
+        return np.concatenate([self._kernel.diagonal(block) for _, block in blocks_of(X)]) + offset
 
     def _loss(self) -> Loss:
         return Loss("margin_distribution", theta=float(self.theta), upsilon=float(self.upsilon))

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.base import OutlierMixin
 
 from margrave._sklearn import Interval
+from margrave.engines import EngineLike
 from margrave.estimators._docs import documented
 from margrave.estimators._input import Floats, refuses
 from margrave.estimators._remote import lazily, on_every_rank
@@ -18,6 +19,8 @@ from margrave.estimators._transaction import transaction
 from margrave.losses import Loss
 from margrave.problem import Data, Problem
 from margrave.progress import Callback
+from margrave.solvers import Solver
+from margrave.typing import MatrixLike, Seed, VectorLike
 
 
 @documented
@@ -79,14 +82,14 @@ class OneClassSVM(OutlierMixin, SingleEstimator):  # type: ignore[misc]
         degree: int = 3,
         coef0: float = 0.0,
         power: float = 1.0,
-        solver: Any = "auto",
-        engine: Any = None,
+        solver: str | Solver = "auto",
+        engine: EngineLike = None,
         tol: float = 1e-3,
         max_iter: int = -1,
         time_limit: float | None = None,
         memory_limit: int | str | None = None,
         n_jobs: int | None = None,
-        random_state: Any = None,
+        random_state: Seed = None,
         verbose: int = 0,
         warm_start: bool = False,
         callbacks: Callback | Sequence[Callback] | None = None,
@@ -111,7 +114,9 @@ class OneClassSVM(OutlierMixin, SingleEstimator):  # type: ignore[misc]
 
     @transaction
     @on_every_rank
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self, X: MatrixLike, y: VectorLike | None = None, sample_weight: VectorLike | None = None
+    ) -> Self:
         """Fit the model.
 
         Parameters
@@ -129,15 +134,16 @@ class OneClassSVM(OutlierMixin, SingleEstimator):  # type: ignore[misc]
             The fitted estimator.
         """
         self._check_parameters()
-        X = self._check_square(self._check_rows(X))
-        self._fit(X, np.ones(X.shape[0]), sample_weight)
+        rows = self._check_rows(X)
+        self._check_square(rows)
+        self._fit(rows, np.ones(rows.shape[0]), sample_weight)
         return self
 
     def _store(self, intercept: float) -> None:
         self.offset_ = -intercept
 
     @lazily
-    def score_samples(self, X: Any) -> Floats:
+    def score_samples(self, X: MatrixLike) -> Floats:
         """Evaluate the scores f(x), which are larger for inliers.
 
         Support vectors on the boundary have the score `offset_`; scores that differ from it only by
@@ -152,14 +158,14 @@ class OneClassSVM(OutlierMixin, SingleEstimator):  # type: ignore[misc]
         -------
         scores : ndarray of shape (n_samples,)
         """
-        X = self._check_rows(X, reset=False)
-        scores: Floats = self._scores(X, self._precision)[:, 0]
+        rows = self._check_rows(X, reset=False)
+        scores: Floats = self._scores(rows, self._precision)[:, 0]
         rounding = 1e-5 if self._precision == "float32" else 1e-9
         scores[np.abs(scores - self.offset_) <= rounding * abs(self.offset_)] = self.offset_
         return scores
 
     @lazily
-    def decision_function(self, X: Any) -> Floats:
+    def decision_function(self, X: MatrixLike) -> Floats:
         """Evaluate ``score_samples(X) - offset_``: negative for outliers.
 
         Parameters
@@ -174,7 +180,7 @@ class OneClassSVM(OutlierMixin, SingleEstimator):  # type: ignore[misc]
         return self.score_samples(X) - self.offset_
 
     @lazily
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: MatrixLike) -> Any:
         """Predict inliers and outliers.
 
         Parameters
@@ -189,7 +195,9 @@ class OneClassSVM(OutlierMixin, SingleEstimator):  # type: ignore[misc]
         """
         return np.where(self.decision_function(X) >= 0, 1, -1)
 
-    def certify(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+    def certify(
+        self, X: MatrixLike, y: VectorLike | None = None, sample_weight: VectorLike | None = None
+    ) -> float:
         """Compute the relative duality gap of the fitted model on its training data.
 
         It is recomputed in double precision from the fitted attributes.
@@ -206,8 +214,8 @@ class OneClassSVM(OutlierMixin, SingleEstimator):  # type: ignore[misc]
         gap : float
             Relative duality gap; inf if the kernel is not positive semidefinite.
         """
-        X = self._check_rows(X, reset=False)
-        return self._certify(X, np.ones(X.shape[0]), sample_weight)
+        rows = self._check_rows(X, reset=False)
+        return self._certify(rows, np.ones(rows.shape[0]), sample_weight)
 
     def _problem(self, data: Data, y: Floats, weight: Floats) -> Problem:
         total = float(self.nu * weight.sum())

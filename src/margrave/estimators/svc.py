@@ -7,11 +7,14 @@ from numbers import Real
 from typing import Any, ClassVar
 
 from margrave._sklearn import Interval, StrOptions
+from margrave.engines import EngineLike
 from margrave.estimators._classifier import KernelClassifier
 from margrave.estimators._docs import documented
 from margrave.estimators._input import Floats, refuses
 from margrave.losses import Loss
 from margrave.progress import Callback
+from margrave.solvers import Solver
+from margrave.typing import Seed
 
 
 @documented
@@ -110,14 +113,14 @@ class SVC(KernelClassifier):
         class_weight: dict[Any, float] | str | None = None,
         decision_function_shape: str = "ovr",
         break_ties: bool = False,
-        solver: Any = "auto",
-        engine: Any = None,
+        solver: str | Solver = "auto",
+        engine: EngineLike = None,
         tol: float = 1e-3,
         max_iter: int = -1,
         time_limit: float | None = None,
         memory_limit: int | str | None = None,
         n_jobs: int | None = None,
-        random_state: Any = None,
+        random_state: Seed = None,
         verbose: int = 0,
         warm_start: bool = False,
         callbacks: Callback | Sequence[Callback] | None = None,

@@ -11,6 +11,7 @@ from sklearn.base import RegressorMixin
 
 from margrave import _core
 from margrave._sklearn import Interval, StrOptions
+from margrave.engines import EngineLike
 from margrave.estimators._docs import documented
 from margrave.estimators._input import Floats, refuses
 from margrave.estimators._remote import lazily, on_every_rank
@@ -19,6 +20,8 @@ from margrave.estimators._transaction import transaction
 from margrave.losses import LOSSES, Loss
 from margrave.problem import Data, Problem
 from margrave.progress import Callback
+from margrave.solvers import Solver
+from margrave.typing import MatrixLike, Seed, VectorLike
 
 
 @documented
@@ -99,14 +102,14 @@ class SVR(RegressorMixin, SingleEstimator):  # type: ignore[misc]
         loss: str = "epsilon_insensitive",
         quantile: float = 0.5,
         intercept: str | None = "free",
-        solver: Any = "auto",
-        engine: Any = None,
+        solver: str | Solver = "auto",
+        engine: EngineLike = None,
         tol: float = 1e-3,
         max_iter: int = -1,
         time_limit: float | None = None,
         memory_limit: int | str | None = None,
         n_jobs: int | None = None,
-        random_state: Any = None,
+        random_state: Seed = None,
         verbose: int = 0,
         warm_start: bool = False,
         callbacks: Callback | Sequence[Callback] | None = None,
@@ -135,7 +138,7 @@ class SVR(RegressorMixin, SingleEstimator):  # type: ignore[misc]
 
     @transaction
     @on_every_rank
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: MatrixLike, y: VectorLike, sample_weight: VectorLike | None = None) -> Self:
         """Fit the model.
 
         Parameters
@@ -155,12 +158,12 @@ class SVR(RegressorMixin, SingleEstimator):  # type: ignore[misc]
         self._check_parameters()
         if self.loss == "huber" and self.epsilon == 0.0:
             raise ValueError("loss='huber' needs epsilon > 0, got epsilon=0")
-        X, y = self._check_rows(X, y, numbers=True)
-        self._fit(X, y.astype(np.float64), sample_weight)
+        rows, targets = self._check_training(X, y, numbers=True)
+        self._fit(rows, targets.astype(np.float64), sample_weight)
         return self
 
     @lazily
-    def predict(self, X: Any) -> Floats:
+    def predict(self, X: MatrixLike) -> Floats:
         """Predict targets.
 
         Parameters
@@ -172,11 +175,13 @@ class SVR(RegressorMixin, SingleEstimator):  # type: ignore[misc]
         -------
         y : ndarray of shape (n_samples,)
         """
-        X = self._check_rows(X, reset=False)
-        predicted: Floats = self._scores(X, self._precision)[:, 0] + self.intercept_[0]
+        rows = self._check_rows(X, reset=False)
+        predicted: Floats = self._scores(rows, self._precision)[:, 0] + self.intercept_[0]
         return predicted
 
-    def certify(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def certify(
+        self, X: MatrixLike, y: VectorLike, sample_weight: VectorLike | None = None
+    ) -> float:
         """Compute the relative duality gap of the fitted model on its training data.
 
         It is recomputed in double precision from the fitted attributes.
@@ -191,8 +196,8 @@ class SVR(RegressorMixin, SingleEstimator):  # type: ignore[misc]
         gap : float
             Relative duality gap; inf if the kernel is not positive semidefinite.
         """
-        X, y = self._check_rows(X, y, reset=False, numbers=True)
-        return self._certify(X, y.astype(np.float64), sample_weight)
+        rows, targets = self._check_training(X, y, reset=False, numbers=True)
+        return self._certify(rows, targets.astype(np.float64), sample_weight)
 
     def _problem(self, data: Data, y: Floats, weight: Floats) -> Problem:
         numbers = {name: float(getattr(self, name)) for name in LOSSES[self.loss]}

@@ -29,9 +29,8 @@ class Settings:
 
     ``tol`` is the relative duality gap, ``memory_limit`` for caches and buffers beyond the data
     (None: half of what is free), ``engine`` where strategies with several workers run (None: the
-    threads of this process). Strategies that divide pass the solutions of parts to ``keep_early``
-    as they come. A ``rough`` solution ends with the running figures of the working set instead of
-    a certificate.
+    threads of this process). A ``rough`` solution ends with the running figures of the working set
+    instead of a certificate.
     """
 
     tol: float
@@ -40,7 +39,6 @@ class Settings:
     seed: int
     progress: Progress
     engine: EngineLike = None
-    keep_early: Callable[[list[Solution]], None] | None = None
     rough: bool = False
 
     @property

@@ -10,19 +10,21 @@ from traceback import format_exc
 from typing import Any
 
 import numpy as np
+from sklearn.base import BaseEstimator
 
-from margrave._sklearn import _check_method_params, _score
+from margrave._sklearn import _check_method_params, _MultimetricScorer, _score
 from margrave.estimators._base import KernelEstimator
 from margrave.progress import Progress
 from margrave.solvers import WorkingSet
+from margrave.tuning.context import SplitContext
 from margrave.tuning.folds import Rows, Store
-from margrave.tuning.loans import FitContext
 from margrave.tuning.plan import Setting, final_estimator
-from margrave.tuning.samples import Sample, Task, model_of, take_sample
+from margrave.tuning.samples import Sample, Scores, Task, model_of, take_sample
 from margrave.tuning.starts import Start
+from margrave.typing import MatrixLike, VectorLike
 
 # solvers that accept problems on some blocks of the data; the others divide the rows themselves
-_LENT = ("auto", "exact", "newton", "cd")
+_SHARING = ("auto", "exact", "newton", "cd")
 
 Result = dict[str, Any]
 
@@ -69,7 +71,7 @@ def fit_and_score(
         else:
             _fit(model, sample.X_train, sample.y_train, sample.fit_params)
         found = None if context is None else context.found
-        result["gap"] = getattr(final, "gap_", np.nan)
+        result["gap"] = np.nan if final is None else final.gap_
     except Exception:
         if task.error_score == "raise":
             raise
@@ -87,33 +89,37 @@ def fit_and_score(
 
 def _attach_context(
     final: KernelEstimator, sample: Sample, terms: Terms, start: Start | None, coarse: float
-) -> FitContext:
+) -> SplitContext:
     """Give an estimator its threads and memory, kernel values, and a start."""
     own = final.get_params(deep=False)
     tol = max(own.get("tol", 0.0), coarse)
     given = {"tol": tol, "n_jobs": terms.threads, "memory_limit": terms.memory}
     final.set_params(**{name: value for name, value in given.items() if name in own})
     solver = own.get("solver")
-    store = terms.store if isinstance(solver, WorkingSet) or solver in _LENT else None
-    context = FitContext(sample, store, start, terms.running, rough=tol > own.get("tol", tol))
-    final._lender = context
+    store = terms.store if isinstance(solver, WorkingSet) or solver in _SHARING else None
+    context = SplitContext(sample, store, start, terms.running, rough=tol > own.get("tol", tol))
+    final._context = context
     return context
 
 
-def _fit(model: Any, X: Any, y: Any, params: dict[str, Any]) -> None:
+def _fit(model: BaseEstimator, X: MatrixLike, y: VectorLike | None, params: dict[str, Any]) -> None:
     if y is None:
         model.fit(X, **params)
     else:
         model.fit(X, y, **params)
 
 
-def _scores(task: Task, model: Any, X: Any, y: Any, rows: Rows) -> Any:
+def _scores(
+    task: Task, model: BaseEstimator, X: MatrixLike, y: VectorLike | None, rows: Rows
+) -> Scores:
     params = _check_method_params(task.X, params=task.score_params, indices=rows)
-    return _score(model, X, y, task.scorer, params, task.error_score)
+    scores: Scores = _score(model, X, y, task.scorer, params, task.error_score)
+    return scores
 
 
 def _error_scores(task: Task) -> Result:
-    names = getattr(task.scorer, "_scorers", None)  # if there are several metrics
-    error = task.error_score if names is None else dict.fromkeys(names, task.error_score)
     assert isinstance(task.error_score, Real)
+    error: Scores = task.error_score
+    if isinstance(task.scorer, _MultimetricScorer):
+        error = dict.fromkeys(task.scorer._scorers, task.error_score)
     return {"test_scores": error, **({"train_scores": error} if task.return_train_score else {})}

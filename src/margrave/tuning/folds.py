@@ -22,12 +22,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 from sklearn.utils import check_array
 
 from margrave import _core
-from margrave.estimators._input import canonical
+from margrave.estimators._remote import canonical
 from margrave.problem import Data
+from margrave.rows import AnyRows, Matrix, is_csr
+from margrave.typing import MatrixLike
 
 Rows = NDArray[np.intp]
 Split = tuple[Rows, Rows]  # rows to train on, rows to test
@@ -143,10 +144,10 @@ class Store:
         Number of rows beyond which the values do not fit into memory, and none are kept.
     """
 
-    def __init__(self, X: Any, most: int, largest: int) -> None:
+    def __init__(self, X: MatrixLike, most: int, largest: int) -> None:
         self.X, self.most, self.largest = X, most, largest
         self.kept: OrderedDict[Hashable, SharedData] = OrderedDict()
-        self.ordered: tuple[Layout, Any] | None = None
+        self.ordered: tuple[Layout, Matrix | None] | None = None
 
     def data(self, key: Hashable, make: Callable[[], SharedData | None]) -> SharedData | None:
         """Return the data stored under this key, creating it if necessary."""
@@ -169,7 +170,7 @@ class Store:
         _, data = self.kept.popitem(last=False)
         data.made.clear()  # breaks a reference cycle of Python kernels
 
-    def rows(self, layout: Layout) -> Any:
+    def rows(self, layout: Layout) -> Matrix | None:
         """All rows in the order of the layout; None if they are not a valid matrix of numbers."""
         if self.ordered is None or self.ordered[0] is not layout:
             try:
@@ -180,13 +181,16 @@ class Store:
         return self.ordered[1]
 
 
-def same_rows(A: Any, B: Any) -> bool:
+def same_rows(A: AnyRows, B: AnyRows | MatrixLike) -> bool:
     """Whether two matrices are equal."""
     if A is B:
         return True
-    if not hasattr(B, "shape") or A.shape != B.shape:
+    other: Any = B
+    if not hasattr(other, "shape") or A.shape != other.shape:
         return False
-    if sparse.issparse(A) or sparse.issparse(B):
-        both = sparse.issparse(A) and sparse.issparse(B)
-        return bool(both and (A != B).nnz == 0)
-    return bool(np.array_equal(A, np.asarray(B)))
+    if is_csr(A) != is_csr(other):
+        return False
+    if is_csr(A):
+        different: Any = other != A
+        return bool(different.nnz == 0)
+    return bool(np.array_equal(np.asarray(A), np.asarray(other)))

@@ -41,18 +41,18 @@ class Setting:
     gamma: float = 0.0  # zero if it is not a number
 
 
-def final_estimator(estimator: Any) -> KernelEstimator | None:
+def final_estimator(estimator: BaseEstimator) -> KernelEstimator | None:
     """Return the estimator of this package that an estimator is, or that a pipeline ends with."""
     last = estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
     return last if isinstance(last, KernelEstimator) else None
 
 
-def settings_of(estimator: Any, grid: Sequence[dict[str, Any]]) -> list[Setting]:
+def settings_of(estimator: BaseEstimator, grid: Sequence[dict[str, Any]]) -> list[Setting]:
     """Create the settings; raises for parameters that the estimator does not have."""
     return [_setting(number, params, estimator) for number, params in enumerate(grid)]
 
 
-def _setting(number: int, params: dict[str, Any], estimator: Any) -> Setting:
+def _setting(number: int, params: dict[str, Any], estimator: BaseEstimator) -> Setting:
     model = clone(estimator).set_params(**clone(params, safe=False))
     final = final_estimator(model)
     if final is None:
@@ -83,12 +83,11 @@ def _key(params: dict[str, Any]) -> Hashable:
     return tuple((name, _hashable(params[name])) for name in sorted(params))
 
 
-def _hashable(value: Any) -> Hashable:
+def _hashable(value: object) -> Hashable:
     if isinstance(value, BaseEstimator):  # its parameters are listed separately
         return str(type(value))
     try:
         hash(value)
     except TypeError:
         return repr(value)
-    found: Hashable = value
-    return found
+    return value

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.pipeline import Pipeline
 
 from margrave._sklearn import _check_method_params, _safe_split
 from margrave.tuning.folds import Layout, Rows, Split
 from margrave.tuning.plan import Setting, final_estimator
+from margrave.typing import MatrixLike, VectorLike
+
+Scores = float | dict[str, float]  # by one metric, or by several
+Scorer = Callable[..., Scores]
 
 
 @dataclass(frozen=True)
 class Task:
     """What all fits have in common: estimator, data, splits and scoring."""
 
-    estimator: Any
-    X: Any
-    y: Any
+    estimator: BaseEstimator
+    X: MatrixLike
+    y: VectorLike | None
     splits: list[Split]
     layouts: list[Layout | None]
     fit_params: dict[str, Any]
     score_params: dict[str, Any]
-    scorer: Any
-    error_score: Any
+    scorer: Scorer
+    error_score: float | str
     return_train_score: bool
 
 
@@ -39,14 +43,14 @@ class Sample:
     train: Rows
     test: Rows
     layout: Layout | None
-    X_train: Any
-    y_train: Any
-    X_test: Any
-    y_test: Any
+    X_train: MatrixLike
+    y_train: VectorLike | None
+    X_test: MatrixLike
+    y_test: VectorLike | None
     fit_params: dict[str, Any]
     before: Pipeline | None  # fitted steps before the kernel estimator
-    final_train: Any  # the rows, transformed by these steps
-    final_test: Any
+    final_train: MatrixLike  # the rows, transformed by these steps
+    final_test: MatrixLike
 
 
 def take_sample(task: Task, split: int, setting: Setting) -> Sample:
@@ -72,6 +76,6 @@ def take_sample(task: Task, split: int, setting: Setting) -> Sample:
     )
 
 
-def model_of(task: Task, setting: Setting) -> Any:
+def model_of(task: Task, setting: Setting) -> BaseEstimator:
     """Return the estimator with the parameters of a setting."""
     return clone(task.estimator).set_params(**clone(setting.params, safe=False))

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from margrave import _core
 from margrave.kernels import Kernel
-from margrave.problem import Floats, JointProblem, Problem
+from margrave.problem import BaseProblem, Floats, Problem, is_single
+from margrave.rows import AnyRows
 from margrave.solvers import Solution
 from margrave.tuning.folds import same_rows
 
@@ -56,11 +56,11 @@ class Start:
     betas: list[Floats]
     scores: list[Floats]
     C: list[Floats]
-    X: Any
+    X: AnyRows
     kernel: Kernel
 
     @classmethod
-    def of(cls, problems: Sequence[Any], solutions: Sequence[Solution]) -> Start:
+    def of(cls, problems: Sequence[BaseProblem], solutions: Sequence[Solution]) -> Start:
         """Take coefficients and scores from solutions, including a regularised intercept."""
         scores = [
             s.scores + (s.beta.sum(axis=0) if p.intercept == "regularized" else 0.0)
@@ -70,7 +70,9 @@ class Start:
         betas, C = [s.beta for s in solutions], [p.C for p in problems]
         return cls(betas, scores, C, data.X, data.kernel)
 
-    def begin(self, problems: Sequence[Any]) -> tuple[list[Any], list[Floats] | None]:
+    def begin(
+        self, problems: Sequence[BaseProblem]
+    ) -> tuple[list[BaseProblem], list[Floats] | None]:
         """Return the problems and a start for each; no starts if the rows or kernel differ."""
         if [beta.shape for beta in self.betas] != [problem.shape for problem in problems]:
             return list(problems), None
@@ -84,9 +86,9 @@ class Start:
         return [problem for problem, _ in begun], [start for _, start in begun]
 
 
-def _begin(problem: Any, beta: Floats, f: Floats, C: Floats) -> tuple[Any, Floats]:
+def _begin(problem: BaseProblem, beta: Floats, f: Floats, C: Floats) -> tuple[BaseProblem, Floats]:
     ratio = problem.C / C
-    if isinstance(problem, JointProblem):
+    if not is_single(problem):
         return problem, beta * ratio[:, None]
     if problem.is_hull:
         return problem, problem.feasible(beta)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from margrave.tuning.plan import Setting
+from margrave.tuning.samples import Scores
 
 _ROWS = 10
 
@@ -74,9 +75,9 @@ class LiveTable:
         return table
 
 
-def _number(scores: Any, metric: str) -> float:
+def _number(scores: Scores, metric: str) -> float:
     return float(scores.get(metric, np.nan) if isinstance(scores, dict) else scores)
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)

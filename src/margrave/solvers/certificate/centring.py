@@ -37,8 +37,7 @@ def around_mean(
     data = problems[0].data
     moved = replace(data, X=data.X.astype(np.float64) - mean)
     near = [problem.with_data(moved) for problem in problems]
-    # models of parts have no free intercept that could absorb the mean
-    found = solve(near, replace(settings, keep_early=None))
+    found = solve(near, settings)
     return [_with_mean(problem, one, mean) for problem, one in zip(near, found, strict=True)]
 
 

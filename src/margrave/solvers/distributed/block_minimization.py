@@ -303,8 +303,7 @@ class _Run:
         if solutions is None:
             return
         self.early = [replace(one, n_iter=1) for one in solutions]
-        if self.settings.keep_early is not None:
-            self.settings.keep_early(self.early)
+        self.settings.progress.show_early(self.early)
 
     def _dual(self, p: int) -> float:
         return self.figures[p][1] if self.figures else self._measured(p)[1]

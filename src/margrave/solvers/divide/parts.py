@@ -188,8 +188,7 @@ class Division(Generic[P]):
     def keep(self, solutions: list[Solution], number: int, where: str) -> bool:
         """Keep the model of the parts, and report their problem; True if the fit is to stop."""
         parts: Parts = solutions[0].parts
-        if self.settings.keep_early is not None:
-            self.settings.keep_early(solutions)
+        self.settings.progress.show_early(solutions)
         return self.settings.progress.report(
             objective=sum(solution.objective for solution in solutions),
             dual=sum(solution.dual for solution in solutions),

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from scipy import sparse
 
-from margrave.problem import Data, Floats, JointProblem, Problem
+from margrave.problem import BaseProblem, Data, Floats, Problem, is_single
 from margrave.progress import Progress
+from margrave.rows import AnyRows, Matrix, is_csr
 from margrave.solvers import Solution
 from margrave.tuning.folds import Layout, Rows, SharedData, Store, same_rows
 from margrave.tuning.samples import Sample
 from margrave.tuning.starts import Start
 
 
-class FitContext:
-    """The shared resources of one fit (see `margrave.estimators._lender`).
+class SplitContext:
+    """The shared resources of one fit (see `margrave.estimators._context`).
 
     Parameters
     ----------
@@ -45,7 +44,7 @@ class FitContext:
         self.sample, self.store = sample, store
         self.split, self.layout = sample.split, sample.layout
         self.start, self.running, self.rough = start, running, rough
-        self.problems: Sequence[Any] = []
+        self.problems: Sequence[BaseProblem] = []
         self.data: SharedData | None = None
         self.found: Start | None = None
 
@@ -53,22 +52,24 @@ class FitContext:
         """Pass on the progress, by which the fit can be stopped."""
         self.running(progress)
 
-    def lend(self, problems: Sequence[Any], rows: Any) -> tuple[Sequence[Any], list[Floats] | None]:
+    def share(
+        self, problems: Sequence[BaseProblem], rows: Rows
+    ) -> tuple[Sequence[BaseProblem], list[Floats] | None]:
         """Return the same problems on data with cached kernel values, and their starts."""
         self.problems = problems
-        if self.store is None or not isinstance(problems[0], (Problem, JointProblem)):
+        if self.store is None:
             return problems, None
         self.problems = (
-            self._in_layout(rows, self.store) or self._alone(rows, self.store) or list(problems)
+            self._in_layout(rows, self.store) or self._alone(rows, self.store) or problems
         )
         return (self.problems, None) if self.start is None else self.start.begin(self.problems)
 
     def keep(self, solutions: Sequence[Solution]) -> None:
         """Store the solution as the start of the next fit."""
-        if self.store is not None and isinstance(self.problems[0], (Problem, JointProblem)):
+        if self.store is not None:
             self.found = Start.of(self.problems, solutions)
 
-    def sums(self, X: Any, support: Any, coef: Floats) -> Floats | None:
+    def sums(self, X: AnyRows, support: Rows, coef: Floats) -> Floats | None:
         """Scores of the test rows from cached kernel values; None for any other rows."""
         if self.data is None or self.layout is None or not self.data.made:
             return None
@@ -89,33 +90,33 @@ class FitContext:
         sums -= offset * coef.sum(axis=0)
         return sums
 
-    def _in_layout(self, rows: Any, store: Store) -> list[Any] | None:
+    def _in_layout(self, rows: Rows, store: Store) -> list[BaseProblem] | None:
         """Return the problems on the data of all folds; None if they are not whole blocks of it."""
-        first = self.problems[0]
-        if self.layout is None or isinstance(first, JointProblem) or not _has_values(first.data):
-            return None
-        if len(self.layout.order) > store.largest:
+        data = self.problems[0].data
+        if self.layout is None or not _has_values(data) or len(self.layout.order) > store.largest:
             return None
         layout, places = self.layout, self.layout.trained(self.split)[rows]
-        blocks = [_blocks(layout, places[problem.data_rows]) for problem in self.problems]
-        if any(found is None for found in blocks):
-            return None
+        laid: list[tuple[Problem, tuple[int, ...]]] = []
+        for problem in self.problems:
+            if not is_single(problem):
+                return None
+            blocks = _blocks(layout, places[problem.data_rows])
+            if blocks is None:
+                return None
+            laid.append((problem, blocks))
 
         def make() -> SharedData | None:
             X = store.rows(layout)
-            if X is None or X.dtype != first.data.X.dtype or not _same_kind(X, first.data.X):
+            if X is None or X.dtype != data.X.dtype or not _same_kind(X, data.X):
                 return None
-            return SharedData(X, first.data.kernel, layout.starts)
+            return SharedData(X, data.kernel, layout.starts)
 
-        self.data = store.data((id(layout), first.data.kernel), make)
+        self.data = store.data((id(layout), data.kernel), make)
         if self.data is None:
             return None
-        return [
-            replace(problem, data=self.data, blocks=found)
-            for problem, found in zip(self.problems, blocks, strict=True)
-        ]
+        return [replace(problem, data=self.data, blocks=blocks) for problem, blocks in laid]
 
-    def _alone(self, rows: Any, store: Store) -> list[Any] | None:
+    def _alone(self, rows: Rows, store: Store) -> list[BaseProblem] | None:
         """Return the problems on data shared by the fits on this split."""
         data = self.problems[0].data
         if not _has_values(data) or data.n_rows > store.largest:
@@ -128,7 +129,7 @@ class FitContext:
         shared = store.data(key, make)
         if shared is None or not same_rows(shared.X, data.X):  # steps of a pipeline may be random
             return None
-        return [replace(problem, data=shared) for problem in self.problems]
+        return [problem.with_data(shared) for problem in self.problems]
 
 
 def _has_values(data: Data) -> bool:
@@ -146,5 +147,5 @@ def _blocks(layout: Layout, places: Rows) -> tuple[int, ...] | None:
     return tuple(int(b) for b in blocks)
 
 
-def _same_kind(A: Any, B: Any) -> bool:
-    return bool(sparse.issparse(A) == sparse.issparse(B) and A.shape[1] == B.shape[1])
+def _same_kind(A: Matrix, B: Matrix) -> bool:
+    return is_csr(A) == is_csr(B) and A.shape[1] == B.shape[1]

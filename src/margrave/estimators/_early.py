@@ -1,0 +1,52 @@
+"""Early models: what can be had of a fit before it ends.
+
+A strategy that divides the rows shows the solutions of the parts as they come
+(`Progress.show_early`). A model is made of the last ones when somebody asks for it: a callback
+during the fit, or the fit itself at its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sklearn.base import BaseEstimator
+
+from margrave.progress import Progress
+from margrave.solvers import Solution
+
+
+class EarlyModel:
+    """The model of the solutions that were shown last.
+
+    Parameters
+    ----------
+    progress : Progress
+        Of the running fit.
+    make : callable (solutions) -> fitted estimator
+    """
+
+    def __init__(
+        self, progress: Progress, make: Callable[[Sequence[Solution]], BaseEstimator]
+    ) -> None:
+        self._progress: Progress | None = progress
+        self._make = make
+        self._solutions: Sequence[Solution] | None = None  # those of the model
+        self._model: BaseEstimator | None = None
+
+    @property
+    def model(self) -> BaseEstimator | None:
+        """The model, or None if no solutions were shown."""
+        shown = None if self._progress is None else self._progress.early
+        if shown is not None and shown is not self._solutions:
+            self._model = self._make(shown)
+            self._solutions = shown
+        return self._model
+
+    def settle(self) -> None:
+        """Keep the model of now, and nothing else of the fit."""
+        self.__dict__ = self.__getstate__()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy has the model of now."""
+        return {"_progress": None, "_make": None, "_solutions": None, "_model": self.model}
