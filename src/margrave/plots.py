@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from margrave.report.machine import runs_of
+from margrave.report.fit import runs_of
 from margrave.report.scored import margins_of
 
 if TYPE_CHECKING:

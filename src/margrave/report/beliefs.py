@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from margrave.report.axis import Axis
+from margrave.report.estimator import PosteriorModel, has_posterior
 from margrave.report.page import (
     Absent,
+    Content,
     Markup,
     Section,
     Table,
@@ -60,10 +60,10 @@ def calibration(rows: Scored) -> Section | Absent:
         f" {number(loss)}, the {'Brier score' if two else 'mean squared error of the best class'}"
         f" {number(brier)}."
     )
-    body: list[Any] = [
+    body: list[Content] = [
         beside(figure("Reliability diagram", picture), figure("Predicted probabilities", counts))
     ]
-    if hasattr(rows.estimator, "posterior_"):
+    if has_posterior(rows.estimator):
         body.append(note(_NOT_CALIBRATED))
     return Section(title, lead, body)
 
@@ -71,7 +71,7 @@ def calibration(rows: Scored) -> Section | Absent:
 def posterior(rows: Scored) -> Section | Absent:
     """Standard deviations of the scores, and diagnostics of the chains."""
     title, estimator = "Posterior", rows.estimator
-    if not hasattr(estimator, "posterior_"):
+    if not has_posterior(estimator):
         name = type(estimator).__name__
         return Absent(title, f"{name} has none; BayesianSVC and BayesianSVR sample from one.")
     known = estimator.diagnostics_
@@ -99,13 +99,13 @@ def posterior(rows: Scored) -> Section | Absent:
         lead += f" {percent(unsure)} of the scores are within two standard deviations of zero."
     body = [beside(figure("Uncertainty of the scores", cloud), table.html())]
     if estimator._landmarks is None:
-        body.append(_weights(rows))
+        body.append(_weights(rows, estimator))
     return Section(title, lead, body)
 
 
-def _weights(rows: Scored) -> Markup:
+def _weights(rows: Scored, estimator: PosteriorModel) -> Markup:
     """The weights that are most significantly nonzero, with two standard deviations."""
-    found = rows.estimator.posterior_
+    found = estimator.posterior_
     output = int(np.argmax(np.abs(found.mean).max(axis=1)))
     d = len(rows.estimator_names)
     mean = found.mean[output, :d]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from margrave.report.estimator import has_posterior
 from margrave.report.page import Markup, number, percent, plural, short, tag
 from margrave.report.scored import Scored
 
@@ -29,7 +30,7 @@ def verdict(rows: Scored) -> Markup:
 
 def _verdict(rows: Scored) -> tuple[str, str]:
     estimator, gap = rows.estimator, max(0.0, rows.estimator.gap_)
-    if hasattr(estimator, "posterior_"):
+    if has_posterior(estimator):
         if estimator.converged_:
             return "good", "The chains have mixed: the samples represent the posterior."
         return "bad", "The chains have not mixed yet: raise n_samples or burn_in."
@@ -54,7 +55,7 @@ def figures(rows: Scored) -> list[Figure]:
     estimator = rows.estimator
     whose = "on the training rows" if rows.of_the_fit else "on these rows"
     found = _errors(rows, whose) if rows.is_regressor else _hits(rows, whose)
-    if hasattr(estimator, "posterior_"):
+    if has_posterior(estimator):
         r_hat = number(estimator.diagnostics_["max_r_hat"])
         found.append(("largest R-hat", r_hat, "good: at most 1.05"))
         found.append(("samples", number(estimator.n_draws_), "of all chains"))
@@ -89,7 +90,7 @@ def _hits(rows: Scored, whose: str) -> list[Figure]:
     found = []
     if not rows.is_classifier:
         found.append(("inliers", percent(rows.share(rows.predicted == 1)), whose))
-    if rows.truth is not None:
+    if rows.has_truth:
         right, k = rows.predicted == rows.truth, len(rows.classes)
         found.append(("accuracy", percent(rows.share(right)), whose))
         there = np.bincount(rows.truth, rows.weight, k)
