@@ -150,9 +150,3 @@ def tube(model: Model) -> float | None:
     given: float | None = model.get_params(deep=False).get("epsilon")
     found: float | None = vars(model).get("epsilon_", given)
     return found
-
-
-def quantile(model: Model) -> float | None:
-    """The quantile that a model with the pinball loss predicts."""
-    given = model.get_params(deep=False)
-    return float(given["quantile"]) if given.get("loss") == "pinball" else None

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sklearn import metrics
 
 from margrave.report.axis import Axis
-from margrave.report.estimator import Floats, quantile, tube
+from margrave.report.estimator import Floats, tube
 from margrave.report.page import (
     Absent,
     Markup,
@@ -204,9 +204,10 @@ def residuals(rows: Scored) -> Section | Absent:
         "Exact predictions lie on the diagonal. Half of the absolute residuals are at most"
         f" {number(middle[0], 3)}, 90 % at most {number(middle[1], 3)}."
     )
-    marks, epsilon, wanted = [0.0], tube(rows.estimator), quantile(rows.estimator)
-    if wanted is not None:
-        below = rows.share(found <= 0.0)
+    marks, epsilon = [0.0], tube(rows.estimator)
+    given = rows.estimator.get_params(deep=False)
+    if given.get("loss") == "pinball":
+        below, wanted = rows.share(found <= 0.0), given["quantile"]
         lead += f" {percent(below)} of the targets are at most the prediction; the fit asked for"
         lead += f" {percent(wanted)} (quantile = {number(wanted)})."
     elif epsilon is not None:
