@@ -114,7 +114,7 @@ def final_estimator(model: Model | Pipeline) -> Model:
     return found
 
 
-def feature_names(model: Model | Pipeline) -> Sequence[str] | None:
+def feature_names(model: object) -> Sequence[str] | None:
     """Names of the features in training, if there were any."""
     return model.feature_names_in_ if hasattr(model, "feature_names_in_") else None
 

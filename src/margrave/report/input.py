@@ -159,7 +159,7 @@ class Input:
     def feature_names(self) -> list[str]:
         """Names of the columns of X."""
         d = self.X.shape[1]
-        own = self.X.columns if _is_frame(self.X) else None
+        own = self.X.columns if is_frame(self.X) else None
         for names in (self.names, own, feature_names(self.model)):
             if names is not None and len(names) == d:
                 return [str(name) for name in names]
@@ -212,7 +212,8 @@ def _checked(X: MatrixLike) -> Table:
     return table
 
 
-def _is_frame(X: Table) -> TypeIs[Frame]:
+def is_frame(X: object) -> TypeIs[Frame]:
+    """Whether X is a data frame, with names of its columns."""
     return hasattr(X, "columns")
 
 
