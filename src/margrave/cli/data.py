@@ -12,9 +12,10 @@ import io
 import math
 import os
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,10 @@ from scipy import sparse
 
 from margrave.io.files import read_bytes
 from margrave.io.libsvm import read_libsvm
+from margrave.rows import CSR, Matrix
+
+if TYPE_CHECKING:
+    from pyarrow import ChunkedArray
 
 _PACKED = (".gz", ".bz2", ".xz")
 _DENSE = 0.25  # from this fraction of nonzero entries on, rows are converted to dense
@@ -32,16 +37,37 @@ _LABELS = ("label", "target", "class", "y")  # names of columns that are labels 
 class Table:
     """Rows, labels (None if there are none), and notes about the file to store with a model."""
 
-    X: Any
+    X: Matrix
     y: NDArray[Any] | None
     notes: dict[str, Any] = field(default_factory=dict)
 
+    def labels(self, path: str) -> NDArray[Any]:
+        """The labels, which the file must have."""
+        if self.y is None:
+            raise ValueError(f"{path}: there are no labels to compare with")
+        return self.y
+
+
+class Column(Protocol):
+    """A column of a table; errors name it and the file."""
+
+    def numbers(self, path: str, name: str) -> NDArray[np.float64]:
+        """The cells, which must be finite numbers."""
+        ...
+
+    def labels(self, path: str, name: str) -> NDArray[Any]:
+        """The cells as labels: numbers, or text."""
+        ...
+
 
 def read_table(
-    path: str, label: str | None = None, model: Any = None, notes: dict[str, Any] | None = None
+    path: str,
+    label: str | None = None,
+    expected: int | None = None,
+    notes: dict[str, Any] | None = None,
 ) -> Table:
-    """Read a file for training or, with a model and its notes, for prediction."""
-    known, expected = notes or {}, getattr(model, "n_features_in_", None)
+    """Read a file for training or, with a model's number of features and notes, for prediction."""
+    known = notes or {}
     suffixes = [s.lower() for s in Path(path).suffixes]
     while suffixes and suffixes[-1] in _PACKED:
         suffixes.pop()
@@ -74,10 +100,10 @@ def _check_columns(path: str, table: Table, known: dict[str, Any], expected: int
             raise ValueError(f"{path}: a column is named {mine!r}, the model expects {theirs!r}")
 
 
-def dense_enough(X: Any) -> Any:
+def dense_enough(X: CSR) -> Matrix:
     """Sparse rows as a dense array if many entries are nonzero, which is then faster."""
     cells = X.shape[0] * X.shape[1]
-    return X.toarray() if sparse.issparse(X) and cells and X.nnz >= _DENSE * cells else X
+    return X.toarray() if cells and X.nnz >= _DENSE * cells else X
 
 
 def _libsvm(path: str, known: dict[str, Any], expected: int | None) -> Table:
@@ -93,7 +119,7 @@ def _libsvm(path: str, known: dict[str, Any], expected: int | None) -> Table:
 # --- tables --------------------------------------------------------------------------------
 
 
-def _csv(path: str, delimiter: str | None) -> tuple[list[str] | None, list[Any]]:
+def _csv(path: str, delimiter: str | None) -> tuple[list[str] | None, list[Column]]:
     """Names (None without a header) and columns: arrays of numbers, or lists of strings."""
     try:
         text = bytes(read_bytes(path)).decode("utf-8-sig")
@@ -164,7 +190,7 @@ def _is_finite(cell: str) -> bool:
     return number is not None and math.isfinite(number)
 
 
-def _parquet(path: str) -> tuple[list[str], list[Any]]:
+def _parquet(path: str) -> tuple[list[str], list[Column]]:
     try:
         import pyarrow
         import pyarrow.parquet
@@ -181,7 +207,7 @@ def _parquet(path: str) -> tuple[list[str], list[Any]]:
 
 @dataclass
 class _ParquetColumn:
-    column: Any
+    column: ChunkedArray
 
     def numbers(self, path: str, name: str) -> NDArray[np.float64]:
         values = self._values(path, name)
@@ -210,7 +236,7 @@ class _ParquetColumn:
 def _split(
     path: str,
     names: list[str] | None,
-    columns: list[Any],
+    columns: Sequence[Column],
     label: str | None,
     known: dict[str, Any],
     expected: int | None,
@@ -285,7 +311,7 @@ def _numpy(path: str, label: str | None, known: dict[str, Any], expected: int | 
     return Table(X, y, {})
 
 
-def _npz_rows(path: str, arrays: dict[str, Any]) -> Any:
+def _npz_rows(path: str, arrays: dict[str, NDArray[Any]]) -> Matrix:
     """Rows 'X', or the parts of a sparse matrix as SciPy writes them."""
     if "X" in arrays:
         X = arrays["X"]
@@ -306,7 +332,7 @@ def _npz_rows(path: str, arrays: dict[str, Any]) -> Any:
     return dense_enough(matrix.astype(np.float64))
 
 
-def _check_numbers(path: str, name: str, array: Any) -> None:
+def _check_numbers(path: str, name: str, array: NDArray[Any]) -> None:
     if array.dtype.kind not in "biuf":
         raise ValueError(f"{path}: {name} is not numeric but {array.dtype}")
     if not np.isfinite(array).all():
@@ -329,10 +355,11 @@ def text_of(values: NDArray[Any]) -> bytes:
     rows = values.tolist()
     if values.ndim == 1:
         rows = [[value] for value in rows]
-    return "".join(" ".join(map(_word, row)) + "\n" for row in rows).encode()
+    return "".join(" ".join(map(word_of, row)) + "\n" for row in rows).encode()
 
 
-def _word(value: Any) -> str:
+def word_of(value: str | float) -> str:
+    """A label or number as text; whole numbers have no decimal point."""
     if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53:
         return str(int(value))
     return str(value)

@@ -13,14 +13,19 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import is_regressor
 
-from margrave.cli import machines
+from margrave.cli import estimators, model_files
 from margrave.cli.console import INTERRUPTED, run, say, show
 from margrave.cli.data import name_of, read_table, text_of
 from margrave.cli.train import megabytes
 from margrave.cli.use import kernel_values, rows_for
 from margrave.estimators import save_libsvm_model
+from margrave.estimators._base import KernelEstimator
 from margrave.io.files import replacing
+from margrave.report.estimator import final_estimator
+from margrave.rows import Matrix
 
 _TRAIN = "usage: margrave-train [options] training_set_file [model_file]"
 _PREDICT = "usage: margrave-predict [-b 0] [-q] test_file model_file output_file"
@@ -67,9 +72,16 @@ def options_of(
     return options, weights, rest
 
 
-def _number(options: dict[str, str], letter: str, kind: type = float) -> Any:
+def _number(options: dict[str, str], letter: str) -> float:
     try:
-        return kind(options[letter])
+        return float(options[letter])
+    except ValueError:
+        raise ValueError(f"-{letter} needs a number, got {options[letter]!r}") from None
+
+
+def _integer(options: dict[str, str], letter: str) -> int:
+    try:
+        return int(options[letter])
     except ValueError:
         raise ValueError(f"-{letter} needs a number, got {options[letter]!r}") from None
 
@@ -78,26 +90,26 @@ def _train(arguments: Sequence[str]) -> int:
     options, weights, files = options_of(arguments, "stdgrnmcephbvq", _TRAIN)
     if not 1 <= len(files) <= 2:
         raise ValueError(_TRAIN)
-    if "b" in options and _number(options, "b", int):
-        raise ValueError(machines.NO_PROBABILITIES)
+    if "b" in options and _integer(options, "b"):
+        raise ValueError(estimators.NO_PROBABILITIES)
     estimator = _estimator(options)
     data = files[0]
     model_file = files[1] if len(files) == 2 else f"{name_of(data)}.model"
-    folds = _number(options, "v", int) if "v" in options else None
+    folds = _integer(options, "v") if "v" in options else None
     if folds is None:
-        machines.check_output(model_file)
+        model_files.check_output(model_file)
     X, y = _rows(data, estimator)
     if weights and hasattr(estimator, "class_weight"):
         known = {text_of(np.array([label])).decode().strip() for label in np.unique(y)}
         for label in weights.keys() - known:
             say(f"WARNING: class label {label} specified in weight is not found")
         pairs = [f"{label}={value}" for label, value in weights.items() if label in known]
-        estimator.set_params(class_weight=machines.class_weights(pairs, y))
+        estimator.set_params(class_weight=estimators.class_weights(pairs, y))
     if folds is not None:
-        predicted = machines.cross_validate(estimator, None, X, y, folds)
+        predicted = estimators.cross_validate(estimator, None, X, y, folds)
         _report("Cross Validation ", estimator, y, predicted)
         return 0
-    done = machines.train(estimator, None, X, y)
+    done = estimators.train(estimator, None, X, y)
     save_libsvm_model(estimator, model_file)
     if "q" not in options:
         show(f"optimization finished, #iter = {estimator.n_iter_}")
@@ -106,14 +118,14 @@ def _train(arguments: Sequence[str]) -> int:
     return INTERRUPTED if done.interrupted else 0
 
 
-def _estimator(options: dict[str, str]) -> Any:
+def _estimator(options: dict[str, str]) -> KernelEstimator:
     """Create the estimator with LIBSVM's defaults, without parameters that it does not have."""
-    given: dict[str, Any] = {"gamma": "auto", "verbose": 0 if "q" in options else 1}
+    given: dict[str, object] = {"gamma": "auto", "verbose": 0 if "q" in options else 1}
     for letter, name in _NUMBERS.items():
         if letter in options:
             given[name] = _number(options, letter)
     if "d" in options:
-        given["degree"] = _number(options, "d", int)
+        given["degree"] = _integer(options, "d")
     if "g" in options and _number(options, "g") != 0:
         given["gamma"] = _number(options, "g")
     if "m" in options:
@@ -121,38 +133,39 @@ def _estimator(options: dict[str, str]) -> Any:
     for letter, count in (("s", 5), ("t", 5)):
         if options.get(letter, "0") not in map(str, range(count)):
             raise ValueError(f"-{letter} must be from 0 to {count - 1}, got {options[letter]!r}")
-    given["kernel"] = machines.kernel_name(options.get("t", "2"))
-    return machines.make(options.get("s", "0"), given, strict=False)
+    given["kernel"] = estimators.kernel_name(options.get("t", "2"))
+    return estimators.make(options.get("s", "0"), given, strict=False)
 
 
-def _rows(data: str, estimator: Any) -> tuple[Any, Any]:
+def _rows(data: str, estimator: KernelEstimator) -> tuple[Matrix, NDArray[Any]]:
     table = read_table(data)
-    if estimator.kernel == "precomputed":
-        return kernel_values(data, table), table.y
-    return table.X, table.y
+    X = kernel_values(data, table) if estimator.kernel == "precomputed" else table.X
+    return X, table.labels(data)
 
 
 def _predict(arguments: Sequence[str]) -> int:
     options, _, files = options_of(arguments, "bq", _PREDICT)
     if len(files) != 3:
         raise ValueError(_PREDICT)
-    if "b" in options and _number(options, "b", int):
-        raise ValueError(machines.NO_PROBABILITIES)
+    if "b" in options and _integer(options, "b"):
+        raise ValueError(estimators.NO_PROBABILITIES)
     data, model_file, output = files
-    machines.check_output(output)
+    model_files.check_output(output)
     model, table = rows_for(model_file, data)
     predicted = np.asarray(model.predict(table.X))
     with replacing(output) as file:
         file.write(text_of(predicted))
     if "q" not in options:
-        _report("", machines.final_estimator(model), table.y, predicted)
+        _report("", final_estimator(model), table.labels(data), predicted)
     return 0
 
 
-def _report(title: str, estimator: Any, y: Any, predicted: Any) -> None:
+def _report(
+    title: str, estimator: KernelEstimator, y: NDArray[Any], predicted: NDArray[Any]
+) -> None:
     """Print accuracy or errors in LIBSVM's format."""
     own = " (classification)" if not title else ""
-    if hasattr(estimator, "offset_") or hasattr(estimator, "decision_function"):
+    if not is_regressor(estimator):
         right, n = int(np.sum(predicted == y)), len(y)
         counts = "" if title else f" ({right}/{n})"
         show(f"{title}Accuracy = {100 * right / n:g}%{counts}{own}")

@@ -7,7 +7,7 @@ or one that has a posterior. What only some of them have is found by a function.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypedDict, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 RowNumbers = NDArray[np.intp]
+T = TypeVar("T")
 
 
 class Fitted(Protocol):
@@ -108,9 +109,9 @@ def has_posterior(model: Model) -> TypeIs[PosteriorModel]:
     return hasattr(model, "posterior_")
 
 
-def final_estimator(model: Model | Pipeline) -> Model:
+def final_estimator(model: T | Pipeline) -> T:
     """The estimator at the end of a pipeline, or the model itself."""
-    found: Model = model.steps[-1][1] if isinstance(model, Pipeline) else model
+    found: T = model.steps[-1][1] if isinstance(model, Pipeline) else model
     return found
 
 

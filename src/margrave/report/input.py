@@ -61,7 +61,8 @@ class Input:
         sample_weight: VectorLike | None = None,
         names: Sequence[str] | None = None,
     ) -> None:
-        self.model, self.names, self.estimator = model, names, final_estimator(model)
+        self.model, self.names = model, names
+        self.estimator: Model = final_estimator(model)
         check_is_fitted(self.estimator)
         if not hasattr(self.estimator, "_kernel"):
             found = type(self.estimator).__name__
