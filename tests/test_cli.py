@@ -12,7 +12,6 @@ import pytest
 from scipy import sparse
 
 import margrave
-from margrave import cli
 from margrave.cli import libsvm as libsvm_commands
 from margrave.cli import train as train_commands
 from margrave.io import save_libsvm

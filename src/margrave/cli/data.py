@@ -7,26 +7,20 @@ line.
 
 from __future__ import annotations
 
-import csv
-import io
-import math
 import os
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from margrave.io.files import read_bytes
+from margrave.cli.columns import ArrayColumn, Column, read_csv, read_parquet
 from margrave.io.libsvm import read_libsvm
 from margrave.rows import CSR, Matrix
-
-if TYPE_CHECKING:
-    from pyarrow import ChunkedArray
 
 _PACKED = (".gz", ".bz2", ".xz")
 _DENSE = 0.25  # from this fraction of nonzero entries on, rows are converted to dense
@@ -48,18 +42,6 @@ class Table:
         return self.y
 
 
-class Column(Protocol):
-    """A column of a table; errors name it and the file."""
-
-    def numbers(self, path: str, name: str) -> NDArray[np.float64]:
-        """The cells, which must be finite numbers."""
-        ...
-
-    def labels(self, path: str, name: str) -> NDArray[Any]:
-        """The cells as labels: numbers, or text."""
-        ...
-
-
 def read_table(
     path: str,
     label: str | None = None,
@@ -73,10 +55,10 @@ def read_table(
         suffixes.pop()
     kind = suffixes[-1] if suffixes else ""
     if kind in (".csv", ".tsv"):
-        names, columns = _csv(path, "\t" if kind == ".tsv" else None)
+        names, columns = read_csv(path, "\t" if kind == ".tsv" else None)
         table = _split(path, names, columns, label, known, expected)
     elif kind in (".parquet", ".pq"):
-        names, columns = _parquet(path)
+        names, columns = read_parquet(path)
         table = _split(path, names, columns, label, known, expected)
     elif kind in (".npy", ".npz"):
         table = _numpy(path, label, known, expected)
@@ -117,120 +99,6 @@ def _libsvm(path: str, known: dict[str, Any], expected: int | None) -> Table:
 
 
 # --- tables --------------------------------------------------------------------------------
-
-
-def _csv(path: str, delimiter: str | None) -> tuple[list[str] | None, list[Column]]:
-    """Names (None without a header) and columns: arrays of numbers, or lists of strings."""
-    try:
-        text = bytes(read_bytes(path)).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not a text file (byte {error.start})") from None
-    if "\0" in text:
-        raise ValueError(f"{path}: not a text file (byte {text.index(chr(0))})")
-    if delimiter is None:
-        first = text[: text.find("\n")] if "\n" in text else text
-        delimiter = next((d for d in ",;\t" if d in first), ",")
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-    rows, at = [], []
-    try:
-        for row in reader:
-            if row:
-                rows.append(row)
-                at.append(reader.line_num)
-                if len(row) != len(rows[0]):
-                    what = f"{len(row)} cells, the first line has {len(rows[0])}"
-                    raise ValueError(f"{path}:{reader.line_num}: {what}")
-    except csv.Error as error:
-        raise ValueError(f"{path}:{reader.line_num}: {error}") from None
-    names = None
-    if rows and not any(_number(cell) is not None for cell in rows[0]):
-        names, rows, at = [cell.strip() for cell in rows[0]], rows[1:], at[1:]
-    if not rows:
-        raise ValueError(f"{path}: the file contains no rows")
-    return names, [_Column([row[c] for row in rows], at) for c in range(len(rows[0]))]
-
-
-@dataclass
-class _Column:
-    """Cells of a CSV column, and their line numbers."""
-
-    cells: list[str]
-    lines: list[int]
-
-    def numbers(self, path: str, name: str) -> NDArray[np.float64]:
-        try:
-            found = np.array([float(cell) for cell in self.cells])
-            if np.isfinite(found).all() and not any("_" in cell for cell in self.cells):
-                return found
-        except ValueError:
-            pass
-        wrong = next(i for i, cell in enumerate(self.cells) if not _is_finite(cell))
-        cell = self.cells[wrong].strip()
-        what = f"{cell[:40]!r} is not a finite number" if cell else "a cell is empty"
-        raise ValueError(f"{path}:{self.lines[wrong]}: {name}: {what}")
-
-    def labels(self, path: str, name: str) -> NDArray[Any]:
-        for line, cell in zip(self.lines, self.cells, strict=True):
-            if not cell.strip():
-                raise ValueError(f"{path}:{line}: {name}: the label is missing")
-        if all(_number(cell) is not None for cell in self.cells):
-            return self.numbers(path, name)
-        return np.array([cell.strip() for cell in self.cells])
-
-
-def _number(cell: str) -> float | None:
-    try:
-        return None if "_" in cell else float(cell)  # only Python accepts 1_000
-    except ValueError:
-        return None
-
-
-def _is_finite(cell: str) -> bool:
-    number = _number(cell)
-    return number is not None and math.isfinite(number)
-
-
-def _parquet(path: str) -> tuple[list[str], list[Column]]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise ValueError(
-            f"{path}: reading Parquet needs pyarrow: pip install 'margrave[parquet]'"
-        ) from None
-    try:
-        table = pyarrow.parquet.read_table(path)
-    except pyarrow.ArrowInvalid as error:
-        raise ValueError(f"{path}: not a Parquet file: {error}") from None
-    return list(table.column_names), [_ParquetColumn(column) for column in table.columns]
-
-
-@dataclass
-class _ParquetColumn:
-    column: ChunkedArray
-
-    def numbers(self, path: str, name: str) -> NDArray[np.float64]:
-        values = self._values(path, name)
-        if values.dtype.kind not in "biuf":
-            raise ValueError(f"{path}: {name}: the column is not numeric")
-        found: NDArray[np.float64] = values.astype(np.float64)
-        wrong = np.flatnonzero(~np.isfinite(found))
-        if len(wrong):
-            raise ValueError(f"{path}: {name}: row {wrong[0] + 1} is not a finite number")
-        return found
-
-    def labels(self, path: str, name: str) -> NDArray[Any]:
-        values = self._values(path, name)
-        if values.dtype.kind in "biuf":
-            return self.numbers(path, name)
-        return np.array([str(value) for value in values])
-
-    def _values(self, path: str, name: str) -> NDArray[Any]:
-        if self.column.null_count:
-            row = self.column.is_null().to_pylist().index(True) + 1
-            raise ValueError(f"{path}: {name}: row {row} is empty")
-        values: NDArray[Any] = self.column.to_numpy()
-        return values
 
 
 def _split(
@@ -298,7 +166,7 @@ def _numpy(path: str, label: str | None, known: dict[str, Any], expected: int | 
         if found.ndim != 2:
             raise ValueError(f"{path}: the array has {found.ndim} dimensions instead of 2")
         _check_numbers(path, "the array", found)
-        columns = [_ArrayColumn(found[:, c]) for c in range(found.shape[1])]
+        columns = [ArrayColumn(found[:, c]) for c in range(found.shape[1])]
         return _split(path, None, columns, label, known, expected)
     X = _npz_rows(path, arrays)
     y = arrays.get("y", arrays.get("target"))
@@ -338,16 +206,6 @@ def _check_numbers(path: str, name: str, array: NDArray[Any]) -> None:
     if not np.isfinite(array).all():
         where = np.argwhere(~np.isfinite(array))[0]
         raise ValueError(f"{path}: {name}: row {where[0] + 1} is not a finite number")
-
-
-@dataclass
-class _ArrayColumn:
-    values: NDArray[Any]
-
-    def numbers(self, path: str, name: str) -> NDArray[np.float64]:
-        return self.values.astype(np.float64)
-
-    labels = numbers
 
 
 def text_of(values: NDArray[Any]) -> bytes:

@@ -9,8 +9,8 @@ Options, files and messages are those of LIBSVM; both read each other's model fi
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,8 @@ from margrave.estimators._base import KernelEstimator
 from margrave.io.files import replacing
 from margrave.report.estimator import final_estimator
 from margrave.rows import Matrix
+
+Number = TypeVar("Number", int, float)
 
 _TRAIN = "usage: margrave-train [options] training_set_file [model_file]"
 _PREDICT = "usage: margrave-predict [-b 0] [-q] test_file model_file output_file"
@@ -72,16 +74,9 @@ def options_of(
     return options, weights, rest
 
 
-def _number(options: dict[str, str], letter: str) -> float:
+def _number(options: dict[str, str], letter: str, kind: Callable[[str], Number]) -> Number:
     try:
-        return float(options[letter])
-    except ValueError:
-        raise ValueError(f"-{letter} needs a number, got {options[letter]!r}") from None
-
-
-def _integer(options: dict[str, str], letter: str) -> int:
-    try:
-        return int(options[letter])
+        return kind(options[letter])
     except ValueError:
         raise ValueError(f"-{letter} needs a number, got {options[letter]!r}") from None
 
@@ -90,12 +85,12 @@ def _train(arguments: Sequence[str]) -> int:
     options, weights, files = options_of(arguments, "stdgrnmcephbvq", _TRAIN)
     if not 1 <= len(files) <= 2:
         raise ValueError(_TRAIN)
-    if "b" in options and _integer(options, "b"):
+    if "b" in options and _number(options, "b", int):
         raise ValueError(estimators.NO_PROBABILITIES)
     estimator = _estimator(options)
     data = files[0]
     model_file = files[1] if len(files) == 2 else f"{name_of(data)}.model"
-    folds = _integer(options, "v") if "v" in options else None
+    folds = _number(options, "v", int) if "v" in options else None
     if folds is None:
         model_files.check_output(model_file)
     X, y = _rows(data, estimator)
@@ -123,11 +118,11 @@ def _estimator(options: dict[str, str]) -> KernelEstimator:
     given: dict[str, object] = {"gamma": "auto", "verbose": 0 if "q" in options else 1}
     for letter, name in _NUMBERS.items():
         if letter in options:
-            given[name] = _number(options, letter)
+            given[name] = _number(options, letter, float)
     if "d" in options:
-        given["degree"] = _integer(options, "d")
-    if "g" in options and _number(options, "g") != 0:
-        given["gamma"] = _number(options, "g")
+        given["degree"] = _number(options, "d", int)
+    if "g" in options and _number(options, "g", float) != 0:
+        given["gamma"] = _number(options, "g", float)
     if "m" in options:
         given["memory_limit"] = megabytes(options["m"])
     for letter, count in (("s", 5), ("t", 5)):
@@ -147,7 +142,7 @@ def _predict(arguments: Sequence[str]) -> int:
     options, _, files = options_of(arguments, "bq", _PREDICT)
     if len(files) != 3:
         raise ValueError(_PREDICT)
-    if "b" in options and _integer(options, "b"):
+    if "b" in options and _number(options, "b", int):
         raise ValueError(estimators.NO_PROBABILITIES)
     data, model_file, output = files
     model_files.check_output(output)

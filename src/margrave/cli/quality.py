@@ -39,11 +39,10 @@ def figures(
 
 def labels_for(estimator: KernelEstimator, y: NDArray[Any]) -> NDArray[Any]:
     """Labels of a file, converted to the type of the model's classes."""
-    if not is_classifier(estimator) or y.dtype.kind in "US":
-        return y
-    if estimator.classes_.dtype.kind not in "US":
-        return y
-    return np.array([word_of(label) for label in y.tolist()])
+    has_names = is_classifier(estimator) and estimator.classes_.dtype.kind in "US"
+    if has_names and y.dtype.kind not in "US":
+        return np.array([word_of(label) for label in y.tolist()])
+    return y
 
 
 def confusion(y: NDArray[Any], predicted: NDArray[Any], most: int = 20) -> Table | str:
