@@ -155,15 +155,15 @@ def _rbf(graph: _Graph, kernel: Kernel, X: str, points: Floats) -> str:
 
 
 def _laplacian(graph: _Graph, kernel: Kernel, X: str, points: Floats) -> str:
-    apart = graph("Abs", _differences(graph, X, points))
-    distances = graph("ReduceSum", apart, np.array([2]), keepdims=0)
+    differences = graph("Abs", _differences(graph, X, points))
+    distances = graph("ReduceSum", differences, np.array([2]), keepdims=0)
     scaled = graph("Mul", distances, np.float64(kernel.gamma))
     return graph("Exp", graph("Neg", graph("Pow", scaled, np.float64(kernel.power))))
 
 
 def _exponential(graph: _Graph, kernel: Kernel, X: str, points: Floats) -> str:
-    apart = _differences(graph, X, points)  # squares of close points would lose their digits
-    squares = graph("ReduceSum", graph("Mul", apart, apart), np.array([2]), keepdims=0)
+    differences = _differences(graph, X, points)  # squares of close points would lose their digits
+    squares = graph("ReduceSum", graph("Mul", differences, differences), np.array([2]), keepdims=0)
     scaled = graph("Mul", squares, np.float64(kernel.gamma))
     return graph("Exp", graph("Neg", graph("Pow", scaled, np.float64(kernel.power / 2))))
 

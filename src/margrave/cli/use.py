@@ -113,11 +113,11 @@ def evaluate(
     estimator = final_estimator(found)
     y = quality.labels_for(estimator, table.labels(data))
     predicted = found.predict(table.X)
-    worth = {"rows": float(len(y)), **quality.figures(estimator, y, predicted)}
+    facts = {"rows": float(len(y)), **quality.figures(estimator, y, predicted)}
     if as_json:
-        show(json.dumps(worth))
+        show(json.dumps(facts))
         return 0
-    for name, value in worth.items():
+    for name, value in facts.items():
         show(f"{name}: {value:.6g}")
     if is_classifier(estimator):
         show(quality.confusion(y, predicted))

@@ -18,7 +18,7 @@ from importlib.metadata import version
 from sklearn.pipeline import Pipeline
 
 from margrave.io.files import replacing
-from margrave.report import beliefs, data, fit, model, predictions
+from margrave.report import data, fit, model, predictions, uncertainty
 from margrave.report.estimator import Model
 from margrave.report.head import figures, subtitle, verdict
 from margrave.report.page import page, tiles
@@ -38,8 +38,8 @@ SECTIONS = (
     predictions.residuals,
     predictions.confusion,
     predictions.curves,
-    beliefs.calibration,
-    beliefs.posterior,
+    uncertainty.calibration,
+    uncertainty.posterior,
     model.weights,
     model.support,
     model.parts,

@@ -22,7 +22,7 @@ class Features:
 
     count: int = 0
     mean: Floats = field(default_factory=lambda: np.zeros(1))
-    apart: Floats = field(default_factory=lambda: np.zeros(1))  # sum of squares around the mean
+    squares: Floats = field(default_factory=lambda: np.zeros(1))  # sum of squares around the mean
     low: Floats = field(default_factory=lambda: np.full(1, np.inf))
     high: Floats = field(default_factory=lambda: np.full(1, -np.inf))
     # rows in which a feature is not zero
@@ -40,17 +40,17 @@ class Features:
         if is_csr(rows):
             block = sparse.csr_matrix(rows)
             mean = np.asarray(block.mean(axis=0, dtype=np.float64)).ravel()
-            apart = np.asarray(block.multiply(block).sum(axis=0)).ravel() - n * mean**2
+            squares = np.asarray(block.multiply(block).sum(axis=0)).ravel() - n * mean**2
             low, high = (side.toarray().ravel() for side in (block.min(axis=0), block.max(axis=0)))
             filled = np.asarray((block != 0).sum(axis=0)).ravel()
         else:
             dense = np.asarray(rows)
             mean = dense.mean(axis=0, dtype=np.float64)
-            apart = np.square(dense - mean).sum(axis=0)
+            squares = np.square(dense - mean).sum(axis=0)
             low, high = dense.min(axis=0), dense.max(axis=0)
             filled = (dense != 0).sum(axis=0)
         total, step = self.count + n, mean - self.mean
-        self.apart = self.apart + apart + step**2 * self.count * n / total
+        self.squares = self.squares + squares + step**2 * self.count * n / total
         self.mean = self.mean + step * n / total
         self.low, self.high = np.minimum(self.low, low), np.maximum(self.high, high)
         self.filled = self.filled + filled
@@ -59,7 +59,7 @@ class Features:
     @property
     def deviation(self) -> Floats:
         """Standard deviation of each feature."""
-        found: Floats = np.sqrt(np.maximum(self.apart / self.count, 0.0))
+        found: Floats = np.sqrt(np.maximum(self.squares / self.count, 0.0))
         return found
 
 

@@ -54,7 +54,7 @@ def figures(rows: Scored) -> list[Figure]:
     """Quality of the predictions, gap, and size of the model."""
     estimator = rows.estimator
     whose = "on the training rows" if rows.of_the_fit else "on these rows"
-    found = _errors(rows, whose) if rows.is_regressor else _hits(rows, whose)
+    found = _errors(rows, whose) if rows.is_regressor else _accuracies(rows, whose)
     if has_posterior(estimator):
         r_hat = number(estimator.diagnostics_["max_r_hat"])
         found.append(("largest R-hat", r_hat, "good: at most 1.05"))
@@ -75,26 +75,26 @@ def figures(rows: Scored) -> list[Figure]:
 def _errors(rows: Scored, whose: str) -> list[Figure]:
     error, total = rows.truth - rows.predicted, float(rows.weight.sum())
     squares = float(rows.weight @ error**2)
-    apart = rows.truth - float(rows.weight @ rows.truth) / total
-    around = float(rows.weight @ apart**2)
+    centred = rows.truth - float(rows.weight @ rows.truth) / total
+    total_squares = float(rows.weight @ centred**2)
     found = [
         ("root mean squared error", number(np.sqrt(squares / total)), whose),
         ("mean absolute error", number(float(rows.weight @ np.abs(error)) / total), whose),
     ]
-    if around > 0.0:
-        found.insert(0, ("R\u00b2", f"{1.0 - squares / around:.4f}", whose))
+    if total_squares > 0.0:
+        found.insert(0, ("R\u00b2", f"{1.0 - squares / total_squares:.4f}", whose))
     return found
 
 
-def _hits(rows: Scored, whose: str) -> list[Figure]:
+def _accuracies(rows: Scored, whose: str) -> list[Figure]:
     found = []
     if not rows.is_classifier:
         found.append(("inliers", percent(rows.share(rows.predicted == 1)), whose))
     if rows.has_truth:
         right, k = rows.predicted == rows.truth, len(rows.classes)
         found.append(("accuracy", percent(rows.share(right)), whose))
-        there = np.bincount(rows.truth, rows.weight, k)
-        hit = np.bincount(rows.truth, rows.weight * right, k)
-        recall = float(np.mean(hit[there > 0.0] / there[there > 0.0]))
+        counts = np.bincount(rows.truth, rows.weight, k)
+        correct = np.bincount(rows.truth, rows.weight * right, k)
+        recall = float(np.mean(correct[counts > 0.0] / counts[counts > 0.0]))
         found.append(("balanced accuracy", percent(recall), "mean recall over classes"))
     return found

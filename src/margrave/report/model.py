@@ -99,17 +99,17 @@ def _vectors(
         v = first[place]
         label = [] if labels is None else [short(rows.classes[labels[v]], 30)]
         coefficient = float(dual[np.argmax(np.abs(dual[:, v])), v])
-        told = "unknown" if scores is None else number(scores[place], 3)
+        shown = "unknown" if scores is None else number(scores[place], 3)
         leading = "" if vectors is None else _leading(rows.estimator_names, usual, vectors[[v]])
-        table.add(number(estimator.support_[v]), *label, number(coefficient), told, leading)
+        table.add(number(estimator.support_[v]), *label, number(coefficient), shown, leading)
     return table.html()
 
 
 def _scores(rows: Scored, vectors: Matrix, own: NDArray[np.integer[Any]] | None) -> NDArray[Any]:
     """Margins of support vectors of these classes, or their predictions."""
     if rows.is_regressor:
-        return rows.ask("predict", vectors)
-    scores = rows.ask("decision_function", vectors)
+        return rows.call("predict", vectors)
+    scores = rows.call("decision_function", vectors)
     return scores if own is None else np.nan_to_num(margins_of(scores, own))
 
 

@@ -153,11 +153,11 @@ def _grouped(counts: NDArray[Any], k: int) -> Markup:
 
 def _per_class(rows: Scored, counts: NDArray[Any]) -> tuple[Markup, Markup | None]:
     found = np.diag(counts)
-    actual, told = counts.sum(axis=1), counts.sum(axis=0)
+    actual, predicted = counts.sum(axis=1), counts.sum(axis=0)
     listed, more = _worst(rows, rows.truth != rows.predicted)
     table = Table(["class", "rows", "recall", "precision"], ["rows", "recall", "precision"])
     for c in listed:
-        precision = percent(found[c] / told[c]) if told[c] else "never predicted"
+        precision = percent(found[c] / predicted[c]) if predicted[c] else "never predicted"
         recall = percent(found[c] / actual[c])
         table.add(short(rows.classes[c], 40), counted(actual[c]), recall, precision)
     return table.html(), more
@@ -217,8 +217,8 @@ def residuals(rows: Scored) -> Section | Absent:
     y = Axis("prediction", x.low, x.high)
     title = "Predictions against targets"
     cloud = figure(title, dots(title, rows.truth, rows.predicted, x, y, diagonal=True))
-    apart = "target minus prediction"
-    spread = _distribution(rows, "Distribution of residuals", found, apart, marks, shaded=False)
+    what = "target minus prediction"
+    spread = _distribution(rows, "Distribution of residuals", found, what, marks, shaded=False)
     return Section("Residuals", lead, [beside(cloud, spread)])
 
 
@@ -248,14 +248,14 @@ def curves(rows: Scored) -> Section | Absent:
         name = short(rows.classes[c], 30)
         roc.append(Line(f"{name}: area {metrics.auc(false, true):.4f}", false, true, colour))
         recall.append(Line(f"{name}: average {average:.4f}", found, precision, colour))
-    whom = f"class {short(rows.classes[1], 40)}" if k == 2 else "each class against the others"
+    which = f"class {short(rows.classes[1], 40)}" if k == 2 else "each class against the others"
     lead = (
-        f"Every point is a threshold of the score, for {whom}. The closer a curve is to the upper"
+        f"Every point is a threshold of the score, for {which}. The closer a curve is to the upper"
         " edge, the better the classes are separated; the dashed diagonal is random guessing."
     )
     pictures = [
-        figure(name, _unit_square(name, series, x, y, chance), _legend(series))
-        for name, series, x, y, chance in (
+        figure(name, _unit_square(name, series, x, y, diagonal), _legend(series))
+        for name, series, x, y, diagonal in (
             ("ROC", roc, "false positive rate", "true positive rate", True),
             ("Precision and recall", recall, "recall", "precision", False),
         )

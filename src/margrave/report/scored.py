@@ -49,33 +49,33 @@ class Scored(Input):
         self.log_loss = 0.0
         self.features = Features()
         self.parts: NDArray[np.int64] | None = None  # part of each row, for models of parts
-        self._kept: dict[str, Floats] = {}
+        self._stored: dict[str, Floats] = {}
         self._score()
 
     @property
     def margins(self) -> Floats:
         """Margins of labelled rows, for classifiers."""
-        return self._kept["margins"]
+        return self._stored["margins"]
 
     @property
     def scores(self) -> Floats:
         """Scores: one column per class (if there are few), or for two classes one."""
-        return self._kept["scores"]
+        return self._stored["scores"]
 
     @property
-    def chances(self) -> Floats | None:
+    def probabilities(self) -> Floats | None:
         """Probabilities of the second, or best, class."""
-        return self._kept.get("chances")
+        return self._stored.get("probabilities")
 
     @property
     def means(self) -> Floats:
         """Means of the scores of the predicted class over a posterior."""
-        return self._kept["means"]
+        return self._stored["means"]
 
     @property
     def deviations(self) -> Floats:
         """Standard deviations of these scores."""
-        return self._kept["deviations"]
+        return self._stored["deviations"]
 
     @property
     def divided(self) -> DualModel | None:
@@ -85,7 +85,7 @@ class Scored(Input):
     def _score(self) -> None:
         for at, block in self.blocks():
             rows = self.transformed(block)
-            predicted = self.ask("predict", rows)  # also raises for invalid rows
+            predicted = self.call("predict", rows)  # also raises for invalid rows
             self.features.add(numbers_of(block))
             if self.is_regressor:
                 self.predicted[at] = predicted
@@ -93,16 +93,16 @@ class Scored(Input):
                 self.predicted[at] = np.searchsorted(self.classes, predicted)
                 self._score_classes(at, rows)
             if has_posterior(self.estimator):
-                self._spread(at, rows)
-            self._place(at, rows)
-        for name in self._kept.keys() & {"margins", "scores"}:
-            _make_finite(self._kept[name])
+                self._store_deviations(at, rows)
+            self._store_parts(at, rows)
+        for name in self._stored.keys() & {"margins", "scores"}:
+            _make_finite(self._stored[name])
 
-    def ask(self, method: str, rows: MatrixLike) -> NDArray[Any]:
+    def call(self, method: str, rows: MatrixLike) -> NDArray[Any]:
         """Call a method of the estimator, without warnings about missing feature names."""
-        return np.asarray(self._call(method, rows))
+        return np.asarray(self._result(method, rows))
 
-    def _call(self, method: str, rows: MatrixLike, **more: bool) -> Any:
+    def _result(self, method: str, rows: MatrixLike, **more: bool) -> Any:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="X does not have valid feature names")
             return getattr(self._per_class, method)(rows, **more)
@@ -117,31 +117,32 @@ class Scored(Input):
 
     def _score_classes(self, at: slice, rows: MatrixLike) -> None:
         """Store margins and, if there are few classes, scores."""
-        scores = self.ask("decision_function", rows)
+        scores = self.call("decision_function", rows)
         if scores.ndim == 1 or scores.shape[1] <= MOST_CURVES:
-            self._keep("scores", at, scores.reshape(len(scores), -1))
+            self._store("scores", at, scores.reshape(len(scores), -1))
         if hasattr(self.estimator, "predict_proba"):
-            self._chance(at, rows)
+            self._store_probabilities(at, rows)
         if self.has_truth:
-            self._keep("margins", at, margins_of(scores, self.truth[at]))
+            self._store("margins", at, margins_of(scores, self.truth[at]))
 
-    def _chance(self, at: slice, rows: MatrixLike) -> None:
-        chances = self.ask("predict_proba", rows)
-        self._keep("chances", at, chances[:, 1] if chances.shape[1] == 2 else chances.max(axis=1))
-        given = chances[np.arange(len(chances)), self.truth[at]]
+    def _store_probabilities(self, at: slice, rows: MatrixLike) -> None:
+        probabilities = self.call("predict_proba", rows)
+        two = probabilities.shape[1] == 2
+        self._store("probabilities", at, probabilities[:, 1] if two else probabilities.max(axis=1))
+        given = probabilities[np.arange(len(probabilities)), self.truth[at]]
         self.log_loss -= float(self.weight[at] @ np.log(np.maximum(given, 1e-15)))
 
-    def _spread(self, at: slice, rows: MatrixLike) -> None:
+    def _store_deviations(self, at: slice, rows: MatrixLike) -> None:
         """Store mean and standard deviation of the score of the predicted class."""
         method = "predict" if self.is_regressor else "decision_function"
-        mean, deviation = self._call(method, rows, return_std=True)
+        mean, deviation = self._result(method, rows, return_std=True)
         if mean.ndim == 2:
             pick = np.arange(len(mean)), self.predicted[at]
             mean, deviation = mean[pick], deviation[pick]
-        self._keep("means", at, mean)
-        self._keep("deviations", at, deviation)
+        self._store("means", at, mean)
+        self._store("deviations", at, deviation)
 
-    def _place(self, at: slice, rows: MatrixLike) -> None:
+    def _store_parts(self, at: slice, rows: MatrixLike) -> None:
         """Store the part that each row belongs to, for a model of parts."""
         divided = self.divided
         if divided is None or not isinstance(divided._local, LocalModels):
@@ -151,10 +152,10 @@ class Scored(Input):
             self.parts = np.empty(self.n_rows, dtype=np.int64)
         self.parts[at] = divided._local.assign(checked, thread_count(divided.n_jobs))
 
-    def _keep(self, name: str, at: slice, values: Floats) -> None:
-        if name not in self._kept:
-            self._kept[name] = np.empty((self.n_rows, *values.shape[1:]))
-        self._kept[name][at] = values
+    def _store(self, name: str, at: slice, values: Floats) -> None:
+        if name not in self._stored:
+            self._stored[name] = np.empty((self.n_rows, *values.shape[1:]))
+        self._stored[name][at] = values
 
     def share(self, which: NDArray[np.bool_]) -> float:
         """Fraction of the rows, by weight."""
