@@ -38,7 +38,7 @@ struct PyLinearRows {
         bool good = firsts.size() == lasts.size() && !firsts.empty();
         for (std::size_t s = 0; good && s < firsts.size(); ++s)
             good = 0 <= firsts[s] && firsts[s] <= lasts[s] && lasts[s] <= rows.count;
-        if (!good) throw nb::value_error("no such stretch of rows");
+        if (!good) throw nb::value_error("no such range of rows");
         return firsts;
     }
     void multiply(const ConstMatrix& W, const Matrix& out) {

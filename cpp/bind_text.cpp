@@ -46,7 +46,7 @@ nb::bytes lines(const PyRows& r, const Table& heads, std::int64_t first, std::in
     if (std::int64_t(heads.shape(0)) != r.rows.count)
         throw nb::value_error("one line of numbers per row is needed");
     if (first < 0 || last < first || last > r.rows.count)
-        throw nb::value_error("no such stretch of rows");
+        throw nb::value_error("no such range of rows");
     constexpr std::int64_t step = 256;
     std::vector<std::string> pieces(std::size_t((last - first + step - 1) / step));
     {

@@ -13,7 +13,7 @@ from margrave.blocks.augmented import Parabolas, sides_of
 from margrave.losses import Loss
 from margrave.solvers import ExpectationMaximization
 from margrave.solvers.linear.augmentation import Coefficients, Weights
-from margrave.solvers.linear.stretches import stretches_of
+from margrave.solvers.linear.shards import ranges_of
 from tests import build, oracle
 from tests.data import GOLDEN, load
 from tests.golden import RECORDS
@@ -269,7 +269,7 @@ def test_many_rows_come_in_shards_that_do_not_depend_on_workers():
     X, y = rows(34_000, 3)
     problem = build.problem(X, y, 1.0, ("hinge", {}), LINEAR, "free")
     settings = Settings(1e-3, 1 << 28, 2, 0, Progress(1e-3))
-    dealt = [stretches_of(problem, settings, engine)[0] for engine in (Serial(), Threads(3))]
+    dealt = [ranges_of(problem, settings, engine)[0] for engine in (Serial(), Threads(3))]
     assert dealt[0] == dealt[1] and len(dealt[0]) == 4
     models = [
         SVC(kernel="linear", solver="em", engine=engine, n_jobs=jobs).fit(X, y)
@@ -284,7 +284,7 @@ def test_many_rows_come_in_shards_that_do_not_depend_on_workers():
 
 @pytest.mark.parametrize("name", ["serial", "threads", "dask", "mpi"])
 def test_every_engine(name, engine_of, monkeypatch):
-    monkeypatch.setattr("margrave.solvers.linear.stretches._LEAST_ROWS", 1)
+    monkeypatch.setattr("margrave.solvers.linear.shards._LEAST_ROWS", 1)
     X, y = rows(9_000, 3)
     classes = np.digitize(X[:, 0], [-0.5, 0.5])
     expected = SVC(kernel="linear", solver="em").fit(X, y)

@@ -253,7 +253,7 @@ def test_several_classes(multi_class, kernel):
 
 @pytest.mark.parametrize("name", ["serial", "threads", "dask", "mpi"])
 def test_draws_are_the_same_on_every_engine(name, engine_of, monkeypatch):
-    monkeypatch.setattr("margrave.solvers.linear.stretches._LEAST_ROWS", 1)
+    monkeypatch.setattr("margrave.solvers.linear.shards._LEAST_ROWS", 1)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(9000, 2))
     y = X[:, 0] + rng.normal(size=9000) > 0

@@ -24,7 +24,7 @@ def test_passes(isa, layout, dtype, shape, threads):
     X = (rng.standard_normal(shape) * (rng.random(shape) < 0.4)).astype(dtype)
     exact = X.astype(np.float64)
     team = _core.Team(threads, isa)
-    firsts, lasts = [n // 2, 0], [n, n // 3]  # two stretches, in this order
+    firsts, lasts = [n // 2, 0], [n, n // 3]  # two ranges, in this order
     rows = np.r_[n // 2 : n, 0 : n // 3]
     view = _core.LinearRows(build.rows(X, layout), firsts, lasts, team)
     A, m = exact[rows], len(rows)
@@ -120,7 +120,7 @@ def test_small_systems():
 def test_wrong_arguments_of_the_core():
     X = np.ones((4, 2))
     team = _core.Team(1)
-    with pytest.raises(ValueError, match="stretch"):
+    with pytest.raises(ValueError, match="range of rows"):
         _core.LinearRows(build.rows(X), [0], [5], team)
     rows = _core.LinearRows(build.rows(X), [0], [4], team)
     with pytest.raises(ValueError, match="shape"):

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,8 +33,13 @@ from margrave.rows import (
     loaded,
 )
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
 Floats = NDArray[np.float64]
+Intercept = float | Floats  # one number, or one per class of a joint problem
 RowNumbers = NDArray[np.int64]
+StopReason = Literal["interrupted", "stochastic", "hulls", "unfinished"]
 
 # beyond this the squares of single-precision numbers nearly overflow
 _LARGEST_FLOAT32 = 1e15
@@ -203,7 +208,6 @@ class BaseProblem(ABC):
     shift: Floats | None = None
     n_outputs: int = 1  # scores per row
     least_scale: float = 0.0  # lower bound on the scale of relative gaps
-    is_joint = False
     is_hull = False
 
     @property
@@ -235,6 +239,33 @@ class BaseProblem(ABC):
     def members(self, rows: RowNumbers) -> RowNumbers:
         """Rows of the problem among these rows of the data, both in ascending order."""
 
+    def with_data(self, data: Data) -> Self:
+        """Return the same problem on other data of as many rows."""
+        return self._changed(data=data)
+
+    @abstractmethod
+    def on_all_of(self, data: Data) -> Self:
+        """Return the problem on data that has its rows and no others, in its order."""
+
+    def with_weights(self, C: Floats) -> Self:
+        """Return the problem with other weights."""
+        return self._changed(C=C)
+
+    def with_targets(self, y: NDArray[Any]) -> Self:
+        """Return the problem with other targets."""
+        return self._changed(y=y)
+
+    def with_intercept(self, intercept: str | None) -> Self:
+        """Return the problem with another kind of intercept."""
+        return self._changed(intercept=intercept)
+
+    def with_total(self, total: float) -> Self:
+        """Return the problem with another sum of beta; only zero is one that all can have."""
+        return self if total == self.total else self._changed(total=total)
+
+    def _changed(self, **fields: Any) -> Self:
+        return replace(self, **fields)  # type: ignore[type-var]
+
     @abstractmethod
     def on(self, part: Data, members: RowNumbers) -> Self | None:
         """Return the problem on a part of the data; `members` are its rows there, possibly none."""
@@ -264,7 +295,7 @@ class BaseProblem(ABC):
         """Whether a point of this dual value is a better start than none."""
 
     @abstractmethod
-    def terms(self, beta: Floats, scores: Floats, b: Any) -> tuple[float, float]:
+    def terms(self, beta: Floats, scores: Floats, b: Intercept) -> tuple[float, float]:
         """Primal and dual value of a point with scores f = K beta and intercept(s) b.
 
         P = 1/2 beta'f + sum_i C_i loss_i(f_i + b) and D = 1/2 beta'f + sum_i h_i(beta_i); both
@@ -379,8 +410,9 @@ class Problem(BaseProblem):
         """Whether a point of this dual value is a better start than none."""
         return dual < 0.0 or self.total > 0.0
 
-    def terms(self, beta: Floats, scores: Floats, b: float) -> tuple[float, float]:
+    def terms(self, beta: Floats, scores: Floats, b: Intercept) -> tuple[float, float]:
         """Primal and dual value of a point with scores f = K beta and intercept b."""
+        b = float(b)
         norm = float(beta @ scores) + (b * b if self.intercept == "regularized" else 0.0)
         core = self.loss.core()
         primal = 0.5 * norm + float(core.value(self.y, self.C, scores + b).sum()) + b * self.total
@@ -443,6 +475,10 @@ class Problem(BaseProblem):
             return None
         return replace(self, data=part, y=self.y[members], C=self.C[members])
 
+    def on_all_of(self, data: Data) -> Problem:
+        """Return the problem on data that has its rows and no others, in its order."""
+        return replace(self, data=data, blocks=None)
+
     def members(self, rows: RowNumbers) -> RowNumbers:
         """Rows of the problem among these rows of the data, both in ascending order."""
         if self.blocks is None:
@@ -497,8 +533,6 @@ class JointProblem(BaseProblem):
     def __post_init__(self) -> None:
         check_weights(self.C)
 
-    is_joint = True
-
     @property
     def n_outputs(self) -> int:  # type: ignore[override]
         """Scores per row: one for each class."""
@@ -530,6 +564,10 @@ class JointProblem(BaseProblem):
     def on(self, part: Data, members: RowNumbers) -> JointProblem:
         """Return the problem on a part of the data; `members` are its rows there."""
         return replace(self, data=part, y=self.y[members], C=self.C[members])
+
+    def on_all_of(self, data: Data) -> JointProblem:
+        """Return the problem on other data of the same rows."""
+        return self.with_data(data)
 
     def members(self, rows: RowNumbers) -> RowNumbers:
         """Rows of the problem among these rows of the data: all."""
@@ -563,11 +601,11 @@ class JointProblem(BaseProblem):
         """Whether a point of this dual value is a better start than none: any is."""
         return True
 
-    def terms(self, beta: Floats, scores: Floats, b: Floats) -> tuple[float, float]:
+    def terms(self, beta: Floats, scores: Floats, b: Intercept) -> tuple[float, float]:
         """Primal and dual value of a point with scores f = K beta; sum beta = 0 if b is free."""
         loss = JOINT_LOSSES[self.loss]
         norm = float((beta * scores).sum()) + (
-            float(b @ b) if self.intercept == "regularized" else 0.0
+            float(np.sum(b * b)) if self.intercept == "regularized" else 0.0
         )
         losses = float(self.C @ loss.value(scores + b, self.y))
         conjugate = float(self.C @ loss.conjugate(self.shares(beta), self.y))
@@ -578,6 +616,16 @@ class JointProblem(BaseProblem):
         shares: Floats = -beta / self.C[:, None]
         shares[np.arange(len(self.y)), self.y] += 1.0
         return np.maximum(shares, 0.0)
+
+
+def is_joint(problem: BaseProblem) -> TypeIs[JointProblem]:
+    """Whether a problem has a score per row and class."""
+    return isinstance(problem, JointProblem)
+
+
+def is_single(problem: BaseProblem) -> TypeIs[Problem]:
+    """Whether a problem has one score per row."""
+    return isinstance(problem, Problem)
 
 
 @dataclass(frozen=True)
@@ -599,11 +647,13 @@ class Solution:
     A fit that had no time left to compute its certificate has an "estimate": the gap from the
     running scores. ``rounding`` is the part of the gap that only bounds rounding errors; None
     before `solvers.certificate` has computed it. Where a solver stalled, ``cause`` says why and
-    what helps.
+    what helps. ``stop_reason`` is set by solvers that know why they did not reach the tolerance:
+    Ctrl-C ("interrupted"), steps that are "stochastic", "hulls" that no direction separates, or
+    a method that is "unfinished" by its own parameters.
     """
 
     beta: Floats
-    intercept: Any
+    intercept: Any  # an `Intercept`; of models of parts one per part
     scores: Floats
     objective: float
     dual: float
@@ -612,7 +662,7 @@ class Solution:
     n_iter: int
     precision: str
     solver: str
-    interrupted: bool = False
+    stop_reason: StopReason | None = None
     definite: bool = True
     weights: Floats | None = None
     certificate: str = "full"

@@ -149,7 +149,7 @@ class Progress:
         where: str = "",
         certified: bool = True,
         ago: float = 0.0,
-        **extra: float | str | list[float],
+        **extra: object,
     ) -> bool:
         """Record one round; True means stop.
 

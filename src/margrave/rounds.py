@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from margrave.problem import Data, Floats
 from margrave.progress import FOREVER
@@ -63,6 +63,16 @@ class Core(Protocol):
     @property
     def scores(self) -> Floats:
         """Scores K beta."""
+        ...
+
+
+@runtime_checkable
+class LinearCore(Core, Protocol):
+    """A core that works on the feature weights of a linear model."""
+
+    @property
+    def weights(self) -> Floats:
+        """Feature weights w."""
         ...
 
 

@@ -45,6 +45,15 @@ class Matrix(Protocol):
         """Number of (stored) entries."""
         ...
 
+    @property
+    def T(self) -> Any:
+        """The transpose."""
+        ...
+
+    def mean(self, axis: int, dtype: Any) -> Any:
+        """Mean over the rows (axis 0) or the columns."""
+        ...
+
     def __getitem__(self, rows: Any, /) -> Any: ...
 
     def __matmul__(self, other: Any, /) -> Any: ...
@@ -69,6 +78,10 @@ class CSR(Matrix, Protocol):
 
     def sum_duplicates(self) -> None:
         """Sort the entries of each row and add up those of the same column."""
+        ...
+
+    def multiply(self, other: NDArray[Any]) -> Any:
+        """Multiply entry by entry."""
         ...
 
     def toarray(self) -> NDArray[Any]:
@@ -132,8 +145,11 @@ class RowBlocks:
         self.shape = (sum(self.sizes), columns.pop())
 
     def __iter__(self) -> Iterator[Matrix]:
-        for number, source in enumerate(self._sources):
-            yield _read(source, number)
+        return map(self.read, range(len(self._sources)))
+
+    def read(self, number: int) -> Matrix:
+        """Bring one block into memory."""
+        return _read(self._sources[number], number)
 
     def between(self, first: int, last: int) -> RowBlocks:
         """Whole blocks: those of the rows from `first` up to `last`."""
@@ -387,11 +403,14 @@ def blocks_of(X: AnyRows) -> Iterator[tuple[slice, Matrix]]:
 
 
 def sample_rows(X: AnyRows, rows: Places) -> Matrix:
-    """A copy of some rows, whose numbers are in ascending order within each block."""
+    """A copy of some rows; those of blocks in ascending order, and at least one."""
     if not isinstance(X, RowBlocks):
         return loaded(X[rows])
+    ends = np.cumsum(X.sizes)
+    block = np.searchsorted(ends, rows, side="right")
     found = [
-        block[rows[(rows >= at.start) & (rows < at.stop)] - at.start] for at, block in blocks_of(X)
+        X.read(number)[rows[block == number] - (ends[number] - X.sizes[number])]
+        for number in np.unique(block)
     ]
     chosen: Matrix = sparse.vstack(found, format="csr") if is_csr(found[0]) else np.vstack(found)
     return chosen
@@ -405,7 +424,7 @@ def row_range(X: AnyRows, at: slice) -> AnyRows:
     return part
 
 
-def boundaries(X: AnyRows, step: int) -> Places:
+def boundaries(X: AnyRows | NDArray[Any], step: int) -> Places:
     """Where rows can be divided: at every `step` rows, or where blocks or pieces end.
 
     Examples

@@ -26,6 +26,7 @@ from margrave.blocks.passes import Passes, within
 from margrave.kernels import Kernel
 from margrave.losses import Loss
 from margrave.problem import Data
+from margrave.rows import AnyRows
 
 Floats = NDArray[np.float64]
 Side = tuple[Any, Floats]  # b and r
@@ -213,7 +214,7 @@ class AugmentedBlock:
 
     def __init__(
         self,
-        X: Any,
+        X: AnyRows,
         y: Floats,
         weight: Floats,
         loss: Loss,

@@ -10,8 +10,8 @@ Two ways to smooth it, and the published one:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import combinations_with_replacement
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from margrave.blocks.passes import Passes, within
 from margrave.kernels import Kernel
 from margrave.losses import JOINT_LOSSES
 from margrave.problem import Data
+from margrave.rows import AnyRows
 
 Floats = NDArray[np.float64]
 
@@ -71,7 +72,7 @@ class JointAugmentedBlock:
 
     def __init__(
         self,
-        X: Any,
+        X: AnyRows,
         y: NDArray[np.int64],
         C: Floats,
         n_classes: int,
@@ -230,7 +231,7 @@ class JointAugmentedBlock:
         values = (ahead.max(axis=1), conjugate, near_kink)
         return np.array([float((self.C * one).sum()) for one in values])
 
-    def _curvatures(self, weight: Any) -> Floats:
+    def _curvatures(self, weight: Callable[[int, int], Floats]) -> Floats:
         return np.array([self._gram(weight(a, b)) for a, b in self.pairs])
 
     def _gram(self, D: Floats) -> Floats:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +11,7 @@ from margrave import _core
 from margrave.blocks.hull import Floats
 from margrave.problem import Problem
 from margrave.progress import forever
+from margrave.rows import Matrix
 
 GRID = 128  # levels that are tried at a time
 PLAIN = -1  # a step of both classes from where they are; 0 or 1: of that class from its away corner
@@ -91,7 +91,7 @@ class CornerBlock:
     [[3.0, 9.0, 2.0], [3.0, 3.0, 2.0]]
     """
 
-    def __init__(self, X: Any, y: Floats, cap: Floats, weight: Floats, pairwise: bool) -> None:
+    def __init__(self, X: Matrix, y: Floats, cap: Floats, weight: Floats, pairwise: bool) -> None:
         self.X, self.y, self.cap, self.weight = X, y, cap, weight
         self.pairwise = pairwise
         self.sides = [y > 0, y < 0]
@@ -246,7 +246,7 @@ class KernelCornerBlock(CornerBlock):
         memory: int,
         left: Callable[[], float] = forever,
     ) -> None:
-        super().__init__(None, problem.y, problem.C, weight, pairwise)
+        super().__init__(problem.data.X, problem.y, problem.C, weight, pairwise)
         self.rows = problem.data.kernel_rows("float64", memory, 1 << 25, threads, cache=False)
         self.at, self.left = problem.data_rows, left
         self.last: dict[str, NDArray[np.float64]] = {}

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from margrave import _core
 from margrave.blocks.dual import PartResult, part_result
-from margrave.blocks.point import BlockState, Change, Point, dot
+from margrave.blocks.point import BlockState, Change, Point, Points, dot
 from margrave.problem import Floats
 from margrave.progress import FOREVER
 from margrave.rounds import ROUGH, Limits, Watch, run_rounds, set_size
@@ -32,8 +31,8 @@ class _Aim:
 class Directions(Point):
     """Solve the block's own problem with all other variables fixed; step jointly."""
 
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
+    def _begin(self) -> None:
+        super()._begin()
         self.found: list[PartResult | None] = [None] * len(self.problems)
         self.aims: dict[int, _Aim] = {}  # directions that are not committed yet
 
@@ -86,7 +85,7 @@ class Directions(Point):
         return [one for one, p in zip(self.found, self.problems, strict=True) if p is not None]
 
     def probe(
-        self, p: int, points: Any, coef: Floats, precision: str, deadline: float = FOREVER
+        self, p: int, points: Points, coef: Floats, precision: str, deadline: float = FOREVER
     ) -> Floats:
         """Take the direction d of all blocks: f'd and d'K d (own rows' part), and the largest step.
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from margrave import _core
-from margrave.problem import JointProblem, Problem
+from margrave.problem import BaseProblem, Intercept, is_joint
 from margrave.rounds import (
     ROUGH,
     Core,
@@ -39,7 +39,7 @@ class PartResult:
 
     beta: Floats
     scores: Floats
-    intercept: Any
+    intercept: Intercept
     objective: float
     dual: float
     kernel_values: int
@@ -74,7 +74,7 @@ class DualBlock:
 
     def __init__(
         self,
-        problems: Sequence[Problem | JointProblem],
+        problems: Sequence[BaseProblem],
         starts: Sequence[Floats | None],
         memory: int,
         threads: int,
@@ -132,33 +132,33 @@ class DualBlock:
         outcome = run_rounds(core, tol, watch, certify=thorough)
         return outcome.status != "stopped" or core.work[0] > 0, outcome.figures
 
-    def _zero(self, problem: Problem | JointProblem) -> PartResult:
+    def _zero(self, problem: BaseProblem) -> PartResult:
         # no memory for rounds: the allocator would not reuse the kernel blocks that parts free
         core = self._core(problem, None, 1.0, "float64", {}, memory=0)
         return part_result(problem, core, core.figures())
 
     def _core(
         self,
-        problem: Problem | JointProblem,
+        problem: BaseProblem,
         start: Floats | None,
         tol: float,
         precision: str,
         rows: dict[tuple[str, float], _core.KernelRows],
         memory: int,
-    ) -> Any:
+    ) -> Core:
         size = set_size(memory, _LARGEST_SET)
         left = max(0, memory - 8 * min(size, len(problem.y)) ** 2 - _BUFFER)
         key = (precision, problem.offset)
         if key not in rows:
             rows.clear()
-            cache = not isinstance(problem, JointProblem)
+            cache = not is_joint(problem)
             rows[key] = problem.data.kernel_rows(
                 key[0], left, _BUFFER, self.threads, problem.offset, cache
             )
         return problem.core(rows[key], start, size, floor_for(tol))
 
 
-def part_result(problem: Problem | JointProblem, core: Any, figures: dict[str, Any]) -> PartResult:
+def part_result(problem: BaseProblem, core: Core, figures: dict[str, Any]) -> PartResult:
     """Turn the state of a compiled solver into the result of a part."""
     beta, scores, intercept = core.beta, core.scores, figures["intercept"]
     if problem.intercept == "regularized":  # the core's scores hold it already

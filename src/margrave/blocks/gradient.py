@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,6 +9,7 @@ from margrave import _core
 from margrave.blocks.passes import within
 from margrave.kernels import core_rows
 from margrave.losses import Loss
+from margrave.rows import Matrix
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
@@ -54,7 +53,7 @@ class GradientBlock:
 
     def __init__(
         self,
-        X: Any,
+        X: Matrix,
         y: Floats,
         C: Floats,
         loss: Loss,

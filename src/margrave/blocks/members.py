@@ -7,13 +7,22 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from margrave import _core
-from margrave.blocks.point import BlockState, Change, Point, Rows, row_biases, sides_of, stack
+from margrave.blocks.point import (
+    BlockState,
+    Change,
+    Point,
+    Points,
+    Rows,
+    row_biases,
+    sides_of,
+    stack,
+)
 from margrave.kernels import core_rows
 from margrave.problem import Floats
 from margrave.progress import FOREVER
+from margrave.rows import is_csr
 
 _MARGIN = 1.15  # active rows per row with a KKT violation
 _NEARLY_ALL = 0.8  # fraction of rows above which shrinking is not worthwhile
@@ -40,7 +49,7 @@ class Candidates:
 class Fresh:
     """New members of the working set: rows, the block they are from and their places there."""
 
-    points: Any
+    points: Points
     owner: NDArray[np.int32]
     place: Rows
     beta: Floats
@@ -49,8 +58,8 @@ class Fresh:
 class Members(Point):
     """Apply the changes of a working set across all blocks, and propose candidates for it."""
 
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
+    def _begin(self) -> None:
+        super()._begin()
         self._store: tuple[Any, _core.ForeignRows] | None = None
         self._log = _Log()
         self._disband()
@@ -61,7 +70,7 @@ class Members(Point):
         return super().state()
 
     def rebuild(
-        self, p: int, points: Any, coef: Floats, precision: str, deadline: float = FOREVER
+        self, p: int, points: Points, coef: Floats, precision: str, deadline: float = FOREVER
     ) -> None:
         """Recompute the scores, which makes all rows active."""
         self._log = _Log()
@@ -134,7 +143,7 @@ class Members(Point):
         self.states[p] = replace(self.states[p], active=None)
 
     def _disband(self) -> None:
-        self.points: Any = np.empty((0, 0))
+        self.points: Points = np.empty((0, 0))
         self._buffers = [np.empty((0, 0))] * 2
         self.owner, self.place = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64)
         self.values = np.empty(0)
@@ -146,7 +155,7 @@ class Members(Point):
         self.values = np.concatenate([self.values[leave:], fresh.beta])
         if len(self.values) == len(fresh.beta):
             self.points = fresh.points
-        elif sparse.issparse(fresh.points):
+        elif is_csr(fresh.points):
             self.points = stack([kept, fresh.points])
         else:  # two buffers in turn: fresh memory costs more than the copy
             shape = (len(self.values), *fresh.points.shape[1:])
@@ -154,7 +163,8 @@ class Members(Point):
             if buffer.shape != shape or buffer.dtype != kept.dtype:
                 buffer = np.empty(shape, kept.dtype)
             self._buffers.append(buffer)
-            self.points = np.concatenate([kept, fresh.points], out=buffer)
+            both = [np.asarray(kept), np.asarray(fresh.points)]
+            self.points = np.concatenate(both, out=buffer)
 
     def _move(self, p: int, values: Floats, precision: str) -> None:
         change = values - self.values
@@ -266,11 +276,11 @@ class _Log:
         self.p, self.precision = -1, "float64"
         self.numbers: Rows = np.empty(0, dtype=np.int64)  # of the points, ascending
         self.at: Rows = np.empty(0, dtype=np.int64)  # where each of them is
-        self.points: list[Any] = []
+        self.points: list[Points] = []
         self.change = np.empty(0)
 
     def add(
-        self, p: int, points: Any, which: Rows, numbers: Rows, change: Floats, precision: str
+        self, p: int, points: Points, which: Rows, numbers: Rows, change: Floats, precision: str
     ) -> None:
         """Record changes of some points, new ones or points recorded before."""
         self.p, self.precision = p, precision

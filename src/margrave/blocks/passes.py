@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from margrave import _core
 from margrave.kernels import core_rows
-from margrave.problem import Data, Floats
-from margrave.rows import RowBlocks
+from margrave.problem import Data, Floats, RowNumbers
+from margrave.rows import Matrix, is_csr
 
 
 @dataclass(frozen=True)
@@ -51,6 +50,7 @@ class Squares:
 
 
 Wish = Scores | Combination | Products | Squares
+Answer = Floats | tuple[Floats, Floats]
 Asking = Generator[Wish, Any, None]
 
 
@@ -84,14 +84,15 @@ class Passes:
     @property
     def in_one_array(self) -> bool:
         """Whether the rows are in one array."""
-        return not isinstance(self.data.X, RowBlocks)
+        return not self.data.in_blocks
 
-    def take(self, rows: Any) -> Any:
+    def take(self, rows: RowNumbers) -> Matrix:
         """A copy of some rows, in double precision."""
         starts = np.cumsum([0, *(b - a for a, b in zip(self.firsts, self.lasts, strict=True))])
         block = np.searchsorted(starts, rows, side="right") - 1
         at = rows - starts[block] + np.array(self.firsts)[block]
-        return self.data.X[at].astype(np.float64)
+        taken: Matrix = self.data.X[at].astype(np.float64)
+        return taken
 
     def parts(self) -> Iterator[tuple[_core.LinearRows, slice]]:
         """Iterate over the rows: blocks, each with its slice of all rows."""
@@ -176,21 +177,22 @@ def within(team: _core.Team, seconds: float) -> Iterator[None]:
         raise
 
 
-def weighted_products(X: Any, weight: Floats) -> Floats:
+def weighted_products(X: Matrix, weight: Floats) -> Floats:
     """X diag(weight) X' as a dense matrix; small sparse matrices are made dense."""
-    if sparse.issparse(X) and X.shape[0] * X.shape[1] <= 1 << 24:
-        X = X.toarray()
-    found = (X * weight if not sparse.issparse(X) else X.multiply(weight[None]).tocsr()) @ X.T
-    dense: Floats = found.toarray() if sparse.issparse(found) else found
-    return dense
+    if is_csr(X) and X.shape[0] * X.shape[1] > 1 << 24:
+        dense: Floats = (X.multiply(weight[None]).tocsr() @ X.T).toarray()
+        return dense
+    rows = X.toarray() if is_csr(X) else np.asarray(X)
+    found: Floats = (rows * weight) @ rows.T
+    return found
 
 
-def entries_per_row(X: Any) -> float:
+def entries_per_row(X: Matrix) -> float:
     """Stored entries of a row of an array or a sparse matrix."""
-    return X.nnz / max(1, X.shape[0]) if sparse.issparse(X) else float(X.shape[1])
+    return X.nnz / max(1, X.shape[0]) if is_csr(X) else float(X.shape[1])
 
 
-def _advance(method: Asking, number: int, answer: Any, wishes: dict[int, Wish]) -> None:
+def _advance(method: Asking, number: int, answer: Answer | None, wishes: dict[int, Wish]) -> None:
     """Send an answer and store the next request, if there is one."""
     try:
         wishes[number] = method.send(answer)

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +24,11 @@ from margrave import _core
 from margrave.models import Expansion
 from margrave.problem import Floats, Problem
 from margrave.progress import FOREVER
+from margrave.rows import Matrix, is_csr
 
 Rows = NDArray[np.int64]
-Change = tuple[Any, Floats]  # rows (their numbers, of a precomputed kernel), and a coefficient each
+Points: TypeAlias = Matrix  # rows; of a precomputed kernel an array of their numbers
+Change = tuple[Points, Floats]  # and a coefficient each
 
 _SAFETY = 10.0  # scores are assumed to be off by this multiple of the largest error seen so far
 
@@ -74,7 +76,7 @@ class Point:
         problems: Sequence[Problem | None],
         states: Sequence[BlockState] | None,
         numbers: Rows,
-        across: Any,
+        across: NDArray[Any] | None,
         floor: float,
         memory: int,
         threads: int,
@@ -84,8 +86,12 @@ class Point:
         self.floor, self.memory, self.threads = floor, memory, threads
         self.states = list(states) if states is not None else [_zero(p) for p in problems]
         self.cancelled = threading.Event()
-        self.rows_of: tuple[int, Any] = (-1, None)  # the rows of the problem at hand
+        self.rows_of: tuple[int, Matrix] = (-1, np.empty((0, 0)))  # the rows of the problem at hand
         self.kernel_values = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        """Set up what a subclass adds."""
 
     def cancel(self) -> None:
         """Ask the thread that works on this block to stop: its result is no longer needed."""
@@ -109,14 +115,14 @@ class Point:
         return self._points(p, rows), beta[rows]
 
     def rebuild(
-        self, p: int, points: Any, coef: Floats, precision: str, deadline: float = FOREVER
+        self, p: int, points: Points, coef: Floats, precision: str, deadline: float = FOREVER
     ) -> None:
         """Recompute the scores from the nonzero variables of all blocks."""
         scores = self._sums(p, points, coef, precision, slice(None), deadline)
         self.states[p] = BlockState(self.states[p].beta, scores)
 
     def certify(
-        self, p: int, points: Any, coef: Floats, bias: Floats, deadline: float = FOREVER
+        self, p: int, points: Points, coef: Floats, bias: Floats, deadline: float = FOREVER
     ) -> None:
         """Recompute in double precision the scores that matter, from the variables of all blocks.
 
@@ -177,7 +183,7 @@ class Point:
         lo, hi = self._loss(problem).box(problem.y, problem.C)
         return np.minimum(lo, beta), np.maximum(hi, beta)
 
-    def _rows(self, p: int) -> Any:
+    def _rows(self, p: int) -> Matrix:
         """Rows of the problem; of a precomputed kernel their values with all rows."""
         problem = self.problems[p]
         if self.rows_of[0] != p and problem is not None:
@@ -185,21 +191,23 @@ class Point:
             self.rows_of = (p, X if problem.blocks is None else X[problem.data_rows])
         return self.rows_of[1]
 
-    def _points(self, p: int, rows: Rows) -> Any:
+    def _points(self, p: int, rows: Rows) -> Points:
         problem = self.problems[p]
         if self.across is not None:
             return self.numbers[rows if problem is None else problem.data_rows[rows]]
         if problem is None:  # no rows, of the right width
-            return next(q for q in self.problems if q is not None).data.X[:0]
-        return self._rows(p)[rows]
+            points: Points = next(q for q in self.problems if q is not None).data.X[:0]
+        else:
+            points = self._rows(p)[rows]
+        return points
 
     def _sums(
         self,
         p: int,
-        points: Any,
+        points: Points,
         coef: Floats,
         precision: str,
-        rows: Any,
+        rows: Rows | slice | NDArray[np.bool_],
         deadline: float = FOREVER,
     ) -> Floats:
         """Sums over rows of any block of coefficients times kernel values, for this block's rows.
@@ -222,7 +230,7 @@ def _zero(problem: Problem | None) -> BlockState:
     return BlockState(nothing, nothing, nothing)
 
 
-def sides_of(y: Floats, bias: Floats) -> list[Any]:
+def sides_of(y: Floats, bias: Floats) -> list[slice | NDArray[np.bool_]]:
     """Rows that each bias belongs to: all, or those of one sign of y."""
     return [slice(None)] if len(bias) == 1 else [y > 0, y < 0]
 
@@ -241,8 +249,9 @@ def dot(a: Floats, b: Floats) -> float:
     return float((a * b).sum())
 
 
-def stack(parts: Sequence[Any]) -> Any:
+def stack(parts: Sequence[Matrix]) -> Matrix:
     """Stack rows, dense or CSR."""
-    if sparse.issparse(parts[0]):
-        return sparse.vstack(list(parts), format="csr")
-    return np.concatenate(list(parts))
+    if is_csr(parts[0]):
+        rows: Matrix = sparse.vstack(list(parts), format="csr")
+        return rows
+    return np.concatenate([np.asarray(part) for part in parts])

@@ -5,13 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from margrave.engines.base import MOST_LOSSES, Engine, ShardLost, Shards, is_collection
 from margrave.engines.serial import Serial
 from margrave.engines.threads import Threads
 
 if TYPE_CHECKING:
+    from distributed import Client
+
     from margrave.engines.dask import Dask
     from margrave.engines.mpi import MPI
 
@@ -21,6 +23,7 @@ __all__ = [
     "MPI",
     "Dask",
     "Engine",
+    "EngineLike",
     "Serial",
     "ShardLost",
     "Shards",
@@ -48,7 +51,10 @@ ENGINES: dict[str, Callable[..., Engine]] = {
 }
 
 
-def resolve_engine(engine: Any, threads: int) -> Engine:
+EngineLike: TypeAlias = "str | Engine | Client | None"
+
+
+def resolve_engine(engine: EngineLike, threads: int) -> Engine:
     """Turn None (threads of this process), a name or an engine into an engine.
 
     A name may also be the address of a Dask scheduler, ``"dask://host:port"``, and a Dask client
@@ -70,7 +76,7 @@ def resolve_engine(engine: Any, threads: int) -> Engine:
     distributed = sys.modules.get("distributed")
     if distributed is not None and isinstance(engine, distributed.Client):
         return ENGINES["dask"](engine)
-    if not callable(getattr(engine, "scatter", None)):
+    if not hasattr(engine, "scatter"):
         raise ValueError(
             f"an engine is one of {', '.join(map(repr, ENGINES))} or has a method scatter,"
             f" got {engine!r}"

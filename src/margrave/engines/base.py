@@ -18,9 +18,8 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 import numpy as np
-from scipy import sparse
 
-from margrave.rows import RemoteRows
+from margrave.rows import is_csr, is_remote
 
 Arguments = tuple[Any, ...]
 
@@ -82,7 +81,7 @@ class Shards(ABC):
     def close(self) -> None:
         """Release the blocks."""
 
-    def map(self, method: str, *args: Any) -> list[Any]:
+    def map(self, method: str, *args: object) -> list[Any]:
         """Call a method of all blocks, in parallel; the results in the order of the shards."""
         return self.each(method, [args] * len(self))
 
@@ -92,11 +91,11 @@ class Shards(ABC):
             raise ValueError(f"{len(self)} shards need as many arguments, got {len(arguments)}")
         return self._counted(method, list(enumerate(arguments)))
 
-    def call(self, number: int, method: str, *args: Any) -> Any:
+    def call(self, number: int, method: str, *args: object) -> Any:
         """Call a method of one block."""
         return self._counted(method, [(number, args)])[0]
 
-    def reduce(self, method: str, *args: Any) -> Any:
+    def reduce(self, method: str, *args: object) -> Any:
         """Call a method of all blocks and add up the results, entry by entry.
 
         The sum is in the order of the shards, so that it is bitwise the same whichever block is
@@ -165,7 +164,7 @@ class Engine(Protocol):
         ...
 
 
-def is_collection(X: Any) -> bool:
+def is_collection(X: object) -> bool:
     """Whether X is a Dask collection, or a list of futures or delayed arrays.
 
     Examples
@@ -178,7 +177,7 @@ def is_collection(X: Any) -> bool:
     return _is_later(X) and hasattr(X, "to_delayed")
 
 
-def _is_later(thing: Any) -> bool:
+def _is_later(thing: object) -> bool:
     """Whether Dask, which is not imported for this, has it or knows how to make it."""
     base, distributed = sys.modules.get("dask.base"), sys.modules.get("distributed")
     return bool(
@@ -198,17 +197,17 @@ def share_here(at_work: int, threads: int, memory: int) -> tuple[int, int]:
     return max(1, threads // at_work), memory // at_work
 
 
-def build(block_type: Callable[..., Any], piece: Any) -> Any:
+def build(block_type: Callable[..., Any], piece: object) -> Any:
     """Build the block of one piece, in this process."""
     held = list(leaves(piece))
-    if any(isinstance(leaf, RemoteRows) for leaf in held):
+    if any(is_remote(leaf) for leaf in held):
         # copy only the containers around the rows: deepcopy does not copy what is in the memo
-        memo = {id(leaf): leaf.load() if isinstance(leaf, RemoteRows) else leaf for leaf in held}
+        memo = {id(leaf): leaf.load() if is_remote(leaf) else leaf for leaf in held}
         piece = copy.deepcopy(piece, memo)
     return block_type(**piece) if isinstance(piece, Mapping) else block_type(piece)
 
 
-def leaves(thing: Any) -> Iterator[Any]:
+def leaves(thing: object) -> Iterator[object]:
     """Iterate over the contents of nested containers and dataclasses.
 
     Examples
@@ -227,7 +226,7 @@ def leaves(thing: Any) -> Iterator[Any]:
         yield thing
 
 
-def size_of(thing: Any) -> int:
+def size_of(thing: object) -> int:
     """Bytes of arrays, text and numbers (8 each), however deep in containers and dataclasses.
 
     Examples
@@ -238,10 +237,10 @@ def size_of(thing: Any) -> int:
     return sum(map(_size, leaves(thing)))
 
 
-def _size(leaf: Any) -> int:
+def _size(leaf: object) -> int:
     if isinstance(leaf, np.ndarray):
         return leaf.nbytes
-    if sparse.issparse(leaf):
+    if is_csr(leaf):
         return int(leaf.data.nbytes + leaf.indices.nbytes + leaf.indptr.nbytes)
     if isinstance(leaf, (str, bytes)):
         return len(leaf)

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from margrave.engines.base import ShardLost, is_collection
 from margrave.engines.dask_workers import DaskWorkers, distributed
@@ -25,7 +26,8 @@ from margrave.engines.remote import (
     remote_rows,
     undivided,
 )
-from margrave.rows import Piece, Places, RemoteRows, outline
+from margrave.rows import Matrix, Piece, Places, RemoteRows, outline
+from margrave.typing import MatrixLike, VectorLike
 
 
 class Dask:
@@ -51,7 +53,9 @@ class Dask:
 
     is_remote = True
 
-    def __init__(self, client: Any = None, timeout: float = 30.0) -> None:
+    def __init__(
+        self, client: distributed.Client | str | None = None, timeout: float = 30.0
+    ) -> None:
         if client is None:
             try:
                 client = distributed.get_client()
@@ -76,7 +80,7 @@ class Dask:
     def __copy__(self) -> Dask:
         return self
 
-    def __deepcopy__(self, memo: Any) -> Dask:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Dask:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -117,7 +121,7 @@ class Dask:
 
     # --- collections ------------------------------------------------------------------------
 
-    def rows(self, X: Any, prepare: Callable[[Any], tuple[Any, Any]]) -> RemoteRows:
+    def rows(self, X: MatrixLike, prepare: Callable[[Any], tuple[Any, Any]]) -> RemoteRows:
         """Keep the rows of a collection on the workers.
 
         Parameters
@@ -134,21 +138,22 @@ class Dask:
         pieces = [_DaskPiece(self, *both) for both in zip(kept, known, strict=True)]
         return RemoteRows.of(pieces, [facts for _, facts in known])
 
-    def vector(self, y: Any, lengths: Sequence[int]) -> Any:
+    def vector(self, y: VectorLike, lengths: Sequence[int]) -> NDArray[Any]:
         """Fetch an entry per row; partitions must have these lengths."""
         if not is_collection(y):
             return undivided(y, lengths)
         return join(self._gather(self._partitions(y)), lengths, "partition")
 
-    def _partitions(self, X: Any) -> list[Any]:
-        if hasattr(X, "to_delayed"):
-            if len(getattr(X, "numblocks", ())) > 1 and X.numblocks[1] > 1:
-                X = X.rechunk({1: -1})
-            X = np.ravel(X.to_delayed()).tolist()
-        futures: list[Any] = self.workers.client.compute(list(X))
+    def _partitions(self, X: MatrixLike | VectorLike) -> list[distributed.Future]:
+        parts: Any = X
+        if hasattr(parts, "to_delayed"):
+            if hasattr(parts, "numblocks") and len(parts.numblocks) > 1 and parts.numblocks[1] > 1:
+                parts = parts.rechunk({1: -1})
+            parts = np.ravel(parts.to_delayed()).tolist()
+        futures: list[distributed.Future] = self.workers.client.compute(list(parts))
         return futures
 
-    def _gather(self, futures: Sequence[Any]) -> list[Any]:
+    def _gather(self, futures: Sequence[distributed.Future]) -> list[Any]:
         looked = time.monotonic()
         while not all(future.done() for future in futures):
             time.sleep(0.01)
@@ -185,11 +190,12 @@ class Dask:
             time.sleep(0.05)
         return {}
 
-    def take(self, piece: _DaskPiece, places: Places) -> Any:
+    def take(self, piece: _DaskPiece, places: Places) -> Matrix:
         """Bring some rows here."""
         rows = RemoteRows([piece], np.zeros(1, np.int64), places[:1])
         [[worker, *_]] = self._holders([rows]).values()
-        return self.workers.take(worker, piece.future.key, places)
+        brought: Matrix = self.workers.take(worker, piece.future.key, places)
+        return brought
 
     # --- orders -----------------------------------------------------------------------------
 
@@ -220,11 +226,11 @@ class Dask:
 class _DaskPiece(Piece):
     """A partition that workers keep."""
 
-    def __init__(self, engine: Dask, future: Any, known: tuple[Any, Any]) -> None:
+    def __init__(self, engine: Dask, future: distributed.Future, known: tuple[Any, Any]) -> None:
         super().__init__(*known[0])
         self.engine, self.future = engine, future
 
-    def take(self, places: Places) -> Any:
+    def take(self, places: Places) -> Matrix:
         """Bring some of the rows here."""
         return self.engine.take(self, places)
 
@@ -234,7 +240,7 @@ def _place(address: str) -> str:
     return address.rpartition("://")[2]
 
 
-def _prepare(prepare: Callable[[Any], tuple[Any, Any]], partition: Any) -> tuple[Any, Any]:
+def _prepare(prepare: Callable[[Any], tuple[Any, Any]], partition: object) -> tuple[Any, Any]:
     return prepare(partition)
 
 

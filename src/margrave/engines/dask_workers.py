@@ -54,7 +54,7 @@ class DaskWorkers:
     called again before the scheduler has heard from it.
     """
 
-    def __init__(self, client: Any, timeout: float) -> None:
+    def __init__(self, client: distributed.Client, timeout: float) -> None:
         self.client, self.timeout = client, timeout
         self.lost: dict[str, float] = {}  # and when the scheduler had last seen them
         self._sites: dict[str, Any] = {}  # futures of the actors
@@ -63,7 +63,7 @@ class DaskWorkers:
 
     # --- who is there -----------------------------------------------------------------------
 
-    def scheduler(self, name: str, **args: Any) -> Any:
+    def scheduler(self, name: str, **args: object) -> Any:
         """Ask the scheduler, which may be busy for a while."""
         if self.client.status != "running":
             raise RuntimeError(f"the Dask client is {self.client.status}")
@@ -166,7 +166,7 @@ class DaskWorkers:
             self.lose(worker for worker in error.workers if worker not in answers)
             raise
 
-    def take(self, worker: str, name: Any, places: Places) -> Any:
+    def take(self, worker: str, name: str, places: Places) -> Any:
         """Bring here some of the rows that a worker keeps."""
         key = self.open([worker])[worker]
         return self._collect({self._send(worker, key, "take", name, places): worker})[worker]
@@ -224,7 +224,7 @@ class DaskWorkers:
         return asyncio.run_coroutine_threadsafe(work, self.client.loop.asyncio_loop)
 
 
-async def _ready(site: Any) -> Frames:
+async def _ready(site: distributed.Future) -> Frames:
     try:
         await site
     except (RuntimeError, distributed.KilledWorker) as error:  # the worker died meanwhile
@@ -232,12 +232,14 @@ async def _ready(site: Any) -> Frames:
     return pack(None)[0]
 
 
-async def _end(client: Any, worker: str, site: Any) -> None:
+async def _end(client: distributed.Client, worker: str, site: distributed.Future) -> None:
     with suppress(*_UNREACHED):
         await _execute(client, worker, site.key, "end")
 
 
-async def _execute(node: Any, worker: str, key: str, method: str, *args: Any) -> Any:
+async def _execute(
+    node: distributed.Client | distributed.Worker, worker: str, key: str, method: str, *args: object
+) -> Any:
     """Call a method of an actor from a client or another worker, without the scheduler."""
     reply = await node.rpc(worker).actor_execute(
         actor=key, function=method, args=[_as_message(arg) for arg in args], kwargs={}
@@ -247,7 +249,7 @@ async def _execute(node: Any, worker: str, key: str, method: str, *args: Any) ->
     return reply["result"]
 
 
-def _as_message(arg: Any) -> Any:
+def _as_message(arg: object) -> Any:
     """Send small objects unchanged, which is faster than serialising them."""
     if isinstance(arg, list):
         return [_as_message(part) for part in arg]
@@ -284,7 +286,7 @@ class _Actor:
     async def end(self) -> None:
         self._site.close()
 
-    async def take(self, name: Any, places: Places) -> Frames:
+    async def take(self, name: str, places: Places) -> Frames:
         rows, _ = self._worker.data[name]
         return pack(await asyncio.to_thread(rows.__getitem__, places))[0]
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from margrave.engines.base import ShardLost
 from margrave.engines.mpi_post import Post, interrupts_noted, mpi
@@ -37,7 +38,8 @@ from margrave.engines.remote import (
     undivided,
     unpack,
 )
-from margrave.rows import Piece, Places, RemoteRows, outline
+from margrave.rows import Matrix, Piece, Places, RemoteRows, outline
+from margrave.typing import MatrixLike, VectorLike
 
 T = TypeVar("T")
 
@@ -70,7 +72,9 @@ class MPI:
 
     is_remote = True
 
-    def __init__(self, comm: Any = None, rows: str = "root", timeout: float = 60.0) -> None:
+    def __init__(
+        self, comm: mpi.Comm | None = None, rows: str = "root", timeout: float = 60.0
+    ) -> None:
         if rows not in ("root", "local"):
             raise ValueError(f"rows must be 'root' or 'local', got {rows!r}")
         self.comm = mpi.COMM_WORLD if comm is None else comm
@@ -87,14 +91,19 @@ class MPI:
     def __copy__(self) -> MPI:
         return self
 
-    def __deepcopy__(self, memo: Any) -> MPI:
+    def __deepcopy__(self, memo: dict[int, Any]) -> MPI:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         comm = None if self.comm == mpi.COMM_WORLD else self.comm
         return MPI, (comm, self.rows_are, self.timeout)
 
-    def everywhere(self, lead: Callable[[], T], X: Any = None, vectors: Sequence[Any] = ()) -> T:
+    def everywhere(
+        self,
+        lead: Callable[[], T],
+        X: MatrixLike | None = None,
+        vectors: Sequence[VectorLike | None] = (),
+    ) -> T:
         """Run `lead` on rank 0, while all other ranks serve it; its result or error on all ranks.
 
         `X` and `vectors` are this rank's own rows and what belongs to them.
@@ -133,7 +142,7 @@ class MPI:
 
     # --- rows of all ranks ------------------------------------------------------------------
 
-    def rows(self, X: Any, prepare: Callable[[Any], tuple[Any, Any]]) -> RemoteRows:
+    def rows(self, X: MatrixLike, prepare: Callable[[Any], tuple[Any, Any]]) -> RemoteRows:
         """Keep the rows of all ranks where they are.
 
         `prepare` turns a rank's X into what is kept there, an array or CSR matrix, and facts that
@@ -146,7 +155,7 @@ class MPI:
         pieces = [_RankPiece(self, rank, name, known) for rank, (known, _) in answers.items()]
         return RemoteRows.of(pieces, [facts for _, facts in answers.values()], "rank")
 
-    def vector(self, y: Any, lengths: Sequence[int]) -> Any:
+    def vector(self, y: VectorLike, lengths: Sequence[int]) -> NDArray[Any]:
         """Fetch an entry per row; those of the ranks must have these lengths."""
         for number, vector in enumerate(self._site.kept.get("vectors", ())):
             if vector is y:
@@ -194,7 +203,7 @@ class MPI:
                     waiting.own.append(self._run(waiting.order, *order))
             try:
                 while waiting.heard:
-                    self._look(waiting)
+                    self._receive(waiting)
                     if interrupts:
                         raise KeyboardInterrupt
                     self._check(waiting)
@@ -206,7 +215,7 @@ class MPI:
                 while waiting.heard.keys() - self._lost and len(interrupts) < 2:
                     if time.monotonic() > end:
                         break
-                    self._look(waiting)
+                    self._receive(waiting)
                 raise
         return settle({rank: waiting.answers[rank] for rank in orders})
 
@@ -219,7 +228,7 @@ class MPI:
         body, found = pack(order, by_name=True)
         return body, [assembly(rows, find) for rows in found]
 
-    def _look(self, waiting: _Waiting) -> None:
+    def _receive(self, waiting: _Waiting) -> None:
         """Receive messages, or wait a moment."""
         came = self._post.receive()
         if waiting.own and waiting.own[0].done():
@@ -309,13 +318,14 @@ class _Waiting:
 class _RankPiece(Piece):
     """The rows of one rank."""
 
-    def __init__(self, engine: MPI, rank: int, name: int, known: Any) -> None:
+    def __init__(self, engine: MPI, rank: int, name: int, known: tuple[Any, ...]) -> None:
         super().__init__(*known)
         self.engine, self.rank, self.name = engine, rank, name
 
-    def take(self, places: Places) -> Any:
+    def take(self, places: Places) -> Matrix:
         """Bring some of the rows to rank 0."""
-        return self.engine._ask({self.rank: (_take, self.name, places)})[self.rank]
+        rows: Matrix = self.engine._ask({self.rank: (_take, self.name, places)})[self.rank]
+        return rows
 
 
 def _keep(site: Site, rank: int, name: int, prepare: Callable[[Any], tuple[Any, Any]]) -> Any:

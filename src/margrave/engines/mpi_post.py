@@ -50,7 +50,7 @@ class Post:
     Nothing blocks, so that a rank that does not answer cannot stop the others.
     """
 
-    def __init__(self, comm: Any) -> None:
+    def __init__(self, comm: mpi.Comm) -> None:
         self._comm = comm
         self._leaving: list[tuple[int, list[Any], Any]] = []  # rank, requests, what they send
         self._arriving: list[tuple[int, list[Any], Frames]] = []
@@ -61,7 +61,7 @@ class Post:
         """Whether messages are on their way."""
         return bool(self._leaving or self._arriving)
 
-    def send(self, rank: int, message: Any) -> None:
+    def send(self, rank: int, message: object) -> None:
         """Begin to send a message."""
         frames = [np.frombuffer(frame, np.uint8) for frame in pack(message, by_name=True)[0]]
         sizes = np.array([len(frame) for frame in frames], np.int64)

@@ -23,9 +23,11 @@ from types import FunctionType
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from margrave.engines.base import Arguments, ShardLost, Shards, build, leaves, size_of
-from margrave.rows import Piece, Places, RemoteRows, assemble
+from margrave.rows import Piece, Places, RemoteRows, assemble, is_remote
+from margrave.typing import VectorLike
 
 try:
     import cloudpickle
@@ -52,13 +54,13 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         self.by_name = by_name
         super().__init__(file, protocol=5, buffer_callback=self._set_aside)
 
-    def persistent_id(self, thing: Any) -> int | None:
-        if not isinstance(thing, RemoteRows):
+    def persistent_id(self, thing: object) -> int | None:
+        if not is_remote(thing):
             return None
         self.rows.append(thing)
         return len(self.rows) - 1
 
-    def reducer_override(self, thing: Any) -> Any:
+    def reducer_override(self, thing: object) -> Any:
         if self.by_name and isinstance(thing, (type, FunctionType)):
             main = sys.modules["__main__"]
             if getattr(main, thing.__qualname__, None) is thing:
@@ -82,7 +84,7 @@ class _Unpickler(pickle.Unpickler):
         return self.arrays[number]
 
 
-def pack(thing: Any, by_name: bool = False) -> tuple[Frames, list[RemoteRows]]:
+def pack(thing: object, by_name: bool = False) -> tuple[Frames, list[RemoteRows]]:
     """Pickle something; the rows in it that are elsewhere are left out and listed.
 
     What a script defines is included, unless the other side runs the same script and can import
@@ -326,7 +328,7 @@ class RemoteShards(Shards):
                 self._ask({worker: order})
 
     def _order(
-        self, function: Callable[..., Any], what: Any, things: Sequence[tuple[int, Any]]
+        self, function: Callable[..., Any], what: object, things: Sequence[tuple[int, Any]]
     ) -> dict[Any, Any]:
         by_worker: dict[Any, dict[int, Any]] = {}
         for shard, thing in things:
@@ -364,12 +366,12 @@ def place(
     return homes
 
 
-def remote_rows(piece: Any) -> list[RemoteRows]:
+def remote_rows(piece: object) -> list[RemoteRows]:
     """Rows in a piece of work that are elsewhere."""
-    return [leaf for leaf in leaves(piece) if isinstance(leaf, RemoteRows)]
+    return [leaf for leaf in leaves(piece) if is_remote(leaf)]
 
 
-def join(parts: Sequence[Any], lengths: Sequence[int], noun: str) -> Any:
+def join(parts: Sequence[VectorLike], lengths: Sequence[int], noun: str) -> NDArray[Any]:
     """Concatenate the vectors of the partitions, which must have these lengths.
 
     Examples
@@ -395,7 +397,7 @@ def join(parts: Sequence[Any], lengths: Sequence[int], noun: str) -> Any:
     return np.concatenate([vector for vector in vectors if len(vector)] or vectors)
 
 
-def undivided(y: Any, lengths: Sequence[int]) -> Any:
+def undivided(y: VectorLike, lengths: Sequence[int]) -> NDArray[Any]:
     """Return a vector of all rows as it is, if it has as many entries."""
     vector = np.asarray(y)
     if len(vector) != sum(lengths):

@@ -40,7 +40,7 @@ from margrave.rows import RemoteRows, RowBlocks, is_mapped
 from margrave.solvers import Settings, Solution, WorkingSet, resolve_solver
 from margrave.solvers.certificate import certificate, certified
 from margrave.solvers.columns import Columns
-from margrave.solvers.whole import judge
+from margrave.solvers.whole import certify
 
 _MOST_OF_COMMITTEE = 1000  # support vectors of a part that are kept to estimate its variance
 
@@ -163,8 +163,8 @@ class KernelEstimator(CheckedInput):
             return 0
         return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
 
-    def _store_certificate(self, solutions: Sequence[Solution], progress: Progress) -> list[str]:
-        """Store objectives, gaps and history; returns the names of the solvers used."""
+    def _store_certificate(self, solutions: Sequence[Solution], progress: Progress) -> None:
+        """Store objectives, gaps and history."""
         self.objectives_ = np.array([solution.objective for solution in solutions])
         self.gaps_ = np.array([solution.gap for solution in solutions])
         self._absolute_gaps = np.array(
@@ -180,11 +180,10 @@ class KernelEstimator(CheckedInput):
         self.certificate_ = "estimate" if "estimate" in kinds else kinds[0]
         self._dual_points: list[Any] = [solution.dual_point for solution in solutions]
         self.history_ = progress.history
-        return used
 
     def _conclude(self, solutions: Sequence[Solution], progress: Progress) -> None:
         """Store the certificate; then, with the model complete, warn or re-raise Ctrl-C."""
-        used = self._store_certificate(solutions, progress)
+        self._store_certificate(solutions, progress)
         complete(self)
         reason = progress.stop_reason
         if _interrupted(solutions, progress):
@@ -198,13 +197,11 @@ class KernelEstimator(CheckedInput):
         if not wanted:
             if not all(solution.definite for solution in solutions):
                 reason = "indefinite"
-            elif reason in (None, "converged") and {"svrg", "csvrg", "dsvrg"} & set(used):
-                reason = "stochastic"
-            elif reason in (None, "converged") and {"pairs", "gilbert", "saddle"} & set(used):
-                reason = "hulls" if self._cure and self.gap_ >= 1.0 else None
-            elif reason in (None, "converged") and {"cascade", "sodm", "dip"} & set(used):
-                reason = "unfinished"
             worst = max(solutions, key=lambda solution: solution.gap)
+            if reason in (None, "converged"):
+                reason = worst.stop_reason
+                if reason == "hulls" and not (self._cure and self.gap_ >= 1.0):
+                    reason = None
             rounding = worst.rounding or 0.0
             if reason in (None, "converged") and not self.gap_ - rounding > self.tol:
                 reason = "rounding"
@@ -361,7 +358,7 @@ class KernelEstimator(CheckedInput):
             settings = Settings(
                 self.tol, self.memory_limit, thread_count(self.n_jobs), self._seed(), progress
             )
-            return max(solution.gap for solution in judge(problems, settings, betas))
+            return max(solution.gap for solution in certify(problems, settings, betas))
 
     def _gap_of_landmarks(
         self, problem: Any, beta: Floats, scores: Floats, b: Any, point: Floats
@@ -376,7 +373,7 @@ class KernelEstimator(CheckedInput):
             settings = Settings(
                 self.tol, self.memory_limit, thread_count(self.n_jobs), self._seed(), progress
             )
-            dual = judge([problem], settings, [point])[0].dual
+            dual = certify([problem], settings, [point])[0].dual
         return (primal + dual) / max(abs(primal), abs(dual), 1e-300)
 
     # --- prediction, saving, reports -------------------------------------------------------
@@ -480,7 +477,9 @@ def outside() -> int:
 
 def _interrupted(solutions: Sequence[Solution], progress: Progress) -> bool:
     """Whether Ctrl-C has ended the fit."""
-    return progress.stop_reason == "interrupted" or any(one.interrupted for one in solutions)
+    return progress.stop_reason == "interrupted" or any(
+        one.stop_reason == "interrupted" for one in solutions
+    )
 
 
 def _some(rows: Rows) -> Rows:

@@ -13,7 +13,6 @@ The same seed gives the same split; empty parts are left out.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from margrave.partitions.base import Partition, Parts, Places, check_count, nearest
 from margrave.partitions.clusters import (
@@ -54,7 +53,7 @@ __all__ = [
 ]
 
 
-def resolve_partition(partition: Any) -> Partition:
+def resolve_partition(partition: str | Partition) -> Partition:
     """Turn a name from PARTITIONS or an object with a method split into such an object."""
     if isinstance(partition, str):
         if partition not in PARTITIONS:
@@ -62,7 +61,6 @@ def resolve_partition(partition: Any) -> Partition:
                 f"unknown partition {partition!r}; known partitions: {', '.join(PARTITIONS)}"
             )
         return PARTITIONS[partition]()
-    if not callable(getattr(partition, "split", None)):
+    if not isinstance(partition, Partition):
         raise ValueError(f"a partition needs a method split, got {partition!r}")
-    chosen: Partition = partition
-    return chosen
+    return partition

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from margrave import _core
 from margrave.problem import Data
 from margrave.progress import forever
-from margrave.rows import loaded
+from margrave.rows import Matrix, RemoteRows, loaded
 
 Rows = NDArray[np.int64]
 
@@ -34,7 +34,7 @@ class Places(Protocol):
         """Whether they are computed by a Python function, which holds the interpreter's lock."""
         ...
 
-    def distances(self, X: Any) -> NDArray[Any]:
+    def distances(self, X: Matrix) -> NDArray[Any]:
         """Distances of some rows, one column per part."""
         ...
 
@@ -78,13 +78,14 @@ class Parts:
         order = np.argsort(self.label, kind="stable")
         return np.split(order, np.cumsum(self.sizes)[:-1])
 
-    def assign(self, X: Any, threads: int = 1) -> Rows:
+    def assign(self, X: Matrix, threads: int = 1) -> Rows:
         """Part of each of some new rows: the nearest."""
         if self.places is None:
             raise ValueError("these parts have no place: each is like the whole")
         return nearest(self.places, X, threads)
 
 
+@runtime_checkable
 class Partition(Protocol):
     """A way to split rows."""
 
@@ -94,7 +95,7 @@ class Partition(Protocol):
         k: int,
         seed: int,
         among: Rows | None = None,
-        y: Any = None,
+        y: NDArray[Any] | None = None,
         threads: int = 1,
     ) -> Parts:
         """Split the rows into `k` parts or, where some would be empty, fewer.
@@ -111,7 +112,9 @@ def check_count(k: int, n_rows: int) -> None:
         raise ValueError(f"{n_rows} rows cannot be split into {k} parts")
 
 
-def nearest(places: Places, X: Any, threads: int = 1, left: Callable[[], float] = forever) -> Rows:
+def nearest(
+    places: Places, X: Matrix | RemoteRows, threads: int = 1, left: Callable[[], float] = forever
+) -> Rows:
     """Nearest part of every row; of equals the first."""
     found = by_tiles(places, X, lambda D, first: D.argmin(axis=1), threads, left)
     return found.astype(np.int64)
@@ -119,7 +122,7 @@ def nearest(places: Places, X: Any, threads: int = 1, left: Callable[[], float] 
 
 def by_tiles(
     places: Places,
-    X: Any,
+    X: Matrix | RemoteRows,
     use: Callable[[NDArray[Any], int], NDArray[Any]],
     threads: int = 1,
     left: Callable[[], float] = forever,

@@ -15,7 +15,7 @@ from margrave.kernels import Kernel
 from margrave.partitions.base import Parts, Places, Rows, by_tiles, check_count, nearest
 from margrave.problem import Data
 from margrave.progress import forever
-from margrave.rows import loaded
+from margrave.rows import Matrix, RemoteRows, is_csr, loaded
 
 Floats = NDArray[np.float64]
 
@@ -46,7 +46,7 @@ class KMeans:
         k: int,
         seed: int,
         among: Rows | None = None,
-        y: Any = None,
+        y: NDArray[Any] | None = None,
         threads: int = 1,
         left: Callable[[], float] = forever,
     ) -> Parts:
@@ -87,7 +87,7 @@ class Centres:
         squares: NDArray[Any] = 0.5 * (self.points**2).sum(axis=1)
         return squares
 
-    def distances(self, X: Any) -> NDArray[Any]:
+    def distances(self, X: Matrix) -> NDArray[Any]:
         """1/2 |centre|^2 - x'centre, which differs from half the squared distance by |x|^2 / 2."""
         # the core's own products: those of NumPy leave their threads spinning beside ours
         found: NDArray[Any] = self.half_squares - Kernel("linear").values(X, self.points)
@@ -126,7 +126,7 @@ class KernelKMeans:
         k: int,
         seed: int,
         among: Rows | None = None,
-        y: Any = None,
+        y: NDArray[Any] | None = None,
         threads: int = 1,
         left: Callable[[], float] = forever,
     ) -> Parts:
@@ -155,7 +155,7 @@ class KernelCentres:
     """Places in the kernel's feature space: means of the sampled rows of a part."""
 
     kernel: Kernel
-    points: Any  # rows; of a precomputed kernel their numbers
+    points: Matrix  # rows; of a precomputed kernel their numbers
     shares: Floats  # weight of each sampled row in each mean
     half_squares: Floats  # 1/2 |mean|^2
 
@@ -170,7 +170,7 @@ class KernelCentres:
         return self.kernel.is_callable
 
     @classmethod
-    def of(cls, kernel: Kernel, points: Any, K: Floats, label: Rows, k: int) -> KernelCentres:
+    def of(cls, kernel: Kernel, points: Matrix, K: Floats, label: Rows, k: int) -> KernelCentres:
         """Means of labelled rows with the kernel matrix K."""
         shares = np.zeros((len(label), k))
         shares[np.arange(len(label)), label] = 1.0 / np.bincount(label, minlength=k)[label]
@@ -182,7 +182,7 @@ class KernelCentres:
         found: Floats = self.half_squares - K @ self.shares
         return found
 
-    def distances(self, X: Any) -> Floats:
+    def distances(self, X: Matrix) -> Floats:
         """Half the squared distances, without K_ii / 2."""
         return self.from_values(self.kernel.values(X, self.points))
 
@@ -193,7 +193,12 @@ class KernelCentres:
 
 
 def settle(
-    places: Places, X: Any, k: int, balanced: bool, threads: int, left: Callable[[], float]
+    places: Places,
+    X: Matrix | RemoteRows,
+    k: int,
+    balanced: bool,
+    threads: int,
+    left: Callable[[], float],
 ) -> Parts:
     """Parts of all rows, without empty ones."""
     label = level(places, X, k, threads, left) if balanced else nearest(places, X, threads, left)
@@ -202,7 +207,11 @@ def settle(
 
 
 def level(
-    places: Places, X: Any, k: int, threads: int = 1, left: Callable[[], float] = forever
+    places: Places,
+    X: Matrix | RemoteRows,
+    k: int,
+    threads: int = 1,
+    left: Callable[[], float] = forever,
 ) -> Rows:
     """Nearest part with room, assigned greedily, rows with the clearest preference first.
 
@@ -258,20 +267,20 @@ def clustering(kernel: Kernel, sample: int | None = None) -> KMeans | KernelKMea
     return kind() if sample is None else kind(sample=sample)
 
 
-def _is_far(X: Any) -> bool:
+def _is_far(X: Matrix) -> bool:
     """Whether rows are so far from zero that they coincide in single precision."""
     mean = np.asarray(X.mean(axis=0, dtype=np.float64)).ravel()
-    values = (X.data if sparse.issparse(X) else X).astype(np.float64)
+    values = (X.data if is_csr(X) else np.asarray(X)).astype(np.float64)
     square = float(mean @ mean)
     spread = float((values**2).sum()) / X.shape[0] - square
     return bool(square > 1e3 * spread)
 
 
-def _dense(X: Any) -> NDArray[Any]:
-    return np.asarray(X.todense() if sparse.issparse(X) else X)
+def _dense(X: Matrix) -> NDArray[Any]:
+    return X.toarray() if is_csr(X) else np.asarray(X)
 
 
-def _means(label: Rows, k: int, X: Any) -> NDArray[Any]:
+def _means(label: Rows, k: int, X: Matrix) -> NDArray[Any]:
     """Mean row of each label; NaN where there is none."""
     members = sparse.csr_array(
         (np.ones(len(label), dtype=X.dtype), (label, np.arange(len(label)))), shape=(k, len(label))

@@ -15,7 +15,6 @@ from margrave.partitions.base import Parts, Rows, check_count
 from margrave.partitions.clusters import clustering
 from margrave.problem import Data
 from margrave.progress import forever
-from margrave.rows import RemoteRows
 
 Floats = NDArray[np.float64]
 
@@ -30,7 +29,7 @@ class Random:
         k: int,
         seed: int,
         among: Rows | None = None,
-        y: Any = None,
+        y: NDArray[Any] | None = None,
         threads: int = 1,
         left: Callable[[], float] = forever,
     ) -> Parts:
@@ -59,13 +58,13 @@ class Stratified:
         k: int,
         seed: int,
         among: Rows | None = None,
-        y: Any = None,
+        y: NDArray[Any] | None = None,
         threads: int = 1,
         left: Callable[[], float] = forever,
     ) -> Parts:
         """Find landmarks and strata and deal out the rows of each stratum."""
         check_count(k, data.n_rows)
-        if isinstance(data.X, RemoteRows):
+        if data.is_remote:
             raise ValueError(
                 "partition='stratified' needs all rows in one array; rows with the workers of an"
                 " engine have 'random', 'kmeans' and 'dip'"
@@ -99,7 +98,7 @@ class DistributionPreserving:
         k: int,
         seed: int,
         among: Rows | None = None,
-        y: Any = None,
+        y: NDArray[Any] | None = None,
         threads: int = 1,
         left: Callable[[], float] = forever,
     ) -> Parts:
@@ -177,6 +176,6 @@ def diagonal(data: Data) -> Floats:
     return data.kernel.diagonal(data.X)
 
 
-def _groups(y: Any) -> list[Rows]:
+def _groups(y: NDArray[Any]) -> list[Rows]:
     """Rows of each value of y."""
     return Parts(np.unique(y, return_inverse=True)[1].astype(np.int64)).rows

@@ -127,7 +127,7 @@ def local_models(model: Model) -> LocalModels | Committee | None:
 
 def model_of_parts(model: Model) -> DualModel | None:
     """The model itself if it consists of parts, or else the last one of parts during its fit."""
-    early: DualModel | None = vars(model).get("early_")
+    early: DualModel | None = model.early_ if hasattr(model, "early_") else None
     for found in (model, early):
         if found is not None and not has_posterior(found) and found._local is not None:
             return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from margrave.problem import Solution
 from margrave.solvers.auto import Auto
@@ -69,7 +68,7 @@ __all__ = [
 ]
 
 
-def resolve_solver(solver: Any) -> Solver:
+def resolve_solver(solver: str | Solver) -> Solver:
     """Turn "auto", a name from SOLVERS or a solver object into a solver object."""
     if isinstance(solver, str):
         if solver == "auto":
@@ -79,7 +78,6 @@ def resolve_solver(solver: Any) -> Solver:
                 f"unknown solver {solver!r}; known solvers: {', '.join(['auto', *SOLVERS])}"
             )
         return SOLVERS[solver]()
-    if not callable(getattr(solver, "solve", None)):
+    if not isinstance(solver, Solver):
         raise ValueError(f"a solver needs a method solve, got {solver!r}")
-    chosen: Solver = solver
-    return chosen
+    return solver

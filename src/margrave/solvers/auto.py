@@ -9,10 +9,8 @@ chooses how).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from margrave.problem import Floats, Solution
-from margrave.rows import RemoteRows
+from margrave.problem import BaseProblem, Floats, Solution
 from margrave.solvers.base import Settings
 from margrave.solvers.distributed.block_minimization import BlockMinimization, is_elsewhere
 from margrave.solvers.divide.divide_and_conquer import DivideAndConquer, is_worthwhile
@@ -25,14 +23,14 @@ class Auto:
 
     def solve(
         self,
-        problems: Sequence[Any],
+        problems: Sequence[BaseProblem],
         settings: Settings,
         starts: Sequence[Floats] | None = None,
     ) -> list[Solution]:
         """Solve the problems."""
-        if getattr(problems[0], "is_hull", False):
+        if problems[0].is_hull:
             return PairSwaps().solve(problems, settings, starts)
-        is_remote = isinstance(problems[0].data.X, RemoteRows)  # these rows stay where they are
+        is_remote = problems[0].data.is_remote  # these rows stay where they are
         if starts is None and is_worthwhile(problems) and not is_remote:
             return DivideAndConquer().solve(problems, settings)
         if is_elsewhere(problems, settings):

@@ -8,14 +8,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from margrave.problem import Floats, JointProblem, Problem, Solution
+from margrave.engines import EngineLike
+from margrave.problem import BaseProblem, Floats, Problem, Solution, StopReason, is_single
 from margrave.progress import FOREVER, Progress
 from margrave.resources import parse_bytes
-from margrave.rows import RemoteRows
 
 CHEAP = 2e8  # kernel values that may still be computed after a stop: less than a second
 
@@ -39,7 +39,7 @@ class Settings:
     threads: int
     seed: int
     progress: Progress
-    engine: Any = None
+    engine: EngineLike = None
     keep_early: Callable[[list[Solution]], None] | None = None
     rough: bool = False
 
@@ -67,17 +67,23 @@ class Settings:
         return parse_bytes(self.memory_limit)
 
 
+@runtime_checkable
 class Solver(Protocol):
     """A strategy; its constructor's parameters are the strategy's own."""
 
     def solve(
         self,
-        problems: Sequence[Any],
+        problems: Sequence[BaseProblem],
         settings: Settings,
         starts: Sequence[Floats] | None = None,
     ) -> list[Solution]:
         """Solve the problems, which share one data set, from `starts` if given."""
         ...
+
+
+def stop_reason(progress: Progress, otherwise: StopReason | None = None) -> StopReason | None:
+    """Why a solver stopped: Ctrl-C, or what it knows itself."""
+    return "interrupted" if progress.stop_reason == "interrupted" else otherwise
 
 
 def side_by_side(
@@ -101,13 +107,13 @@ def side_by_side(
                 progress.interrupt()
 
 
-def zero_solution(problem: Problem | JointProblem, solver: str) -> Solution | None:
+def zero_solution(problem: BaseProblem, solver: str) -> Solution | None:
     """The model of zero weights where it is optimal because it costs nothing, else None.
 
     Its relative gap is 0 / 0 then, and that of every model nearby is one, so that no descent can
     converge. This happens where all targets fit into one tube, and where all labels are equal.
     """
-    if isinstance(problem, JointProblem) or problem.total != 0.0 or problem.shift is not None:
+    if not is_single(problem) or problem.total != 0.0 or problem.shift is not None:
         return None
     free, y = problem.intercept == "free", problem.y
     b = float(y.min() / 2.0 + y.max() / 2.0) if free else 0.0
@@ -125,7 +131,7 @@ def zero_solution(problem: Problem | JointProblem, solver: str) -> Solution | No
     )
 
 
-def check_integer(name: str, value: Any, least: int) -> None:
+def check_integer(name: str, value: object, least: int) -> None:
     """Raise for a parameter that is not a whole number or too small; None is allowed."""
     if value is None:
         return
@@ -133,7 +139,7 @@ def check_integer(name: str, value: Any, least: int) -> None:
         raise ValueError(f"{name} must be a whole number, at least {least}, got {value!r}")
 
 
-def check_start(problem: Problem | JointProblem, start: Floats) -> None:
+def check_start(problem: BaseProblem, start: Floats) -> None:
     """Raise for a start of the wrong length or not finite; solvers project it into the box."""
     if len(start) != problem.n_rows:
         raise ValueError(f"a start for {problem.n_rows} rows has length {len(start)}")
@@ -141,9 +147,9 @@ def check_start(problem: Problem | JointProblem, start: Floats) -> None:
         raise ValueError("a start must be finite, got NaN or infinity")
 
 
-def refuse_remote(solver: str, problems: Sequence[Problem | JointProblem]) -> None:
+def refuse_remote(solver: str, problems: Sequence[BaseProblem]) -> None:
     """Raise for rows that are with the workers of an engine."""
-    if isinstance(problems[0].data.X, RemoteRows):
+    if problems[0].data.is_remote:
         raise ValueError(
             f"the solver {solver!r} needs all rows in one array; rows with the workers of an engine"
             " have solver='auto', 'pbm', 'dc', 'cascade' and, for linear models with a smooth"
@@ -153,18 +159,23 @@ def refuse_remote(solver: str, problems: Sequence[Problem | JointProblem]) -> No
 
 def refuse_unless(
     solver: str,
-    problems: Sequence[Problem | JointProblem],
+    problems: Sequence[BaseProblem],
     intercepts: tuple[str | None, ...] = ("free", "regularized", None),
     losses: tuple[str, ...] | None = None,
-) -> None:
-    """Raise for a problem that the solver does not support, naming what would work."""
+) -> list[Problem]:
+    """Return the problems, or raise for one that the solver does not support.
+
+    The message names what would work.
+    """
+    found = []
     for problem in problems:
-        if isinstance(problem, JointProblem):
+        name = problem.loss_name
+        if not is_single(problem):
             raise ValueError(
                 f"the solver {solver!r} cannot solve the joint problem of several classes"
-                f" ({problem.loss!r}); use solver='exact', or one binary problem per class"
+                f" ({name!r}); use solver='exact', or one binary problem per class"
             )
-        name = problem.loss.name
+        found.append(problem)
         if losses is not None and name not in losses:
             raise ValueError(
                 f"the solver {solver!r} cannot work with the loss {name!r}; it works with"
@@ -175,3 +186,4 @@ def refuse_unless(
                 f"the solver {solver!r} cannot work with intercept={problem.intercept!r}; it works"
                 f" with {' and '.join(map(repr, intercepts))}, and solver='exact' with every one"
             )
+    return found

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from margrave.partitions import Centres, KernelCentres
-from margrave.problem import Solution
+from margrave.problem import BaseProblem, Solution
 from margrave.resources import in_words, parse_bytes
+from margrave.rows import Matrix, is_csr
+
+P = TypeVar("P", bound=BaseProblem)
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class Columns:
     count: int = 0
 
     @classmethod
-    def of(cls, problems: Sequence[Any]) -> Columns:
+    def of(cls, problems: Sequence[BaseProblem]) -> Columns:
         """Find the columns that have an entry, if there are more columns than entries."""
         if not problems or not sparse.issparse(problems[0].data.X):
             return cls()
@@ -35,7 +38,7 @@ class Columns:
         wide = problems[0].data.is_native and X.shape[1] > X.nnz
         return cls(np.unique(X.indices), X.shape[1]) if wide else cls()
 
-    def narrow(self, problems: Sequence[Any]) -> list[Any]:
+    def narrow(self, problems: Sequence[P]) -> list[P]:
         """The same problems on the columns that occur."""
         if self.used is None:
             return list(problems)
@@ -45,7 +48,7 @@ class Columns:
         same = type(X)((X.data, indices, X.indptr), shape=(X.shape[0], width))
         same.has_canonical_format = True
         narrow = replace(data, X=same)
-        return [replace(problem, data=narrow) for problem in problems]
+        return [problem.with_data(narrow) for problem in problems]
 
     def widen(self, solution: Solution) -> Solution:
         """The solution in terms of all columns."""
@@ -59,20 +62,20 @@ class Columns:
             solution = replace(solution, parts=replace(parts, places=places))
         return solution
 
-    def _spread(self, rows: Any) -> Any:
+    def _spread(self, rows: Matrix) -> Any:
         assert self.used is not None
-        if sparse.issparse(rows):
+        if is_csr(rows):
             entries = rows.data, self.used[rows.indices], rows.indptr
-            return type(rows)(entries, shape=(rows.shape[0], self.count))
+            return sparse.csr_matrix(entries, shape=(rows.shape[0], self.count))
         wide = np.zeros((*rows.shape[:-1], self.count), rows.dtype)
         wide[..., self.used] = rows[..., : len(self.used)]
         return wide
 
-    def check(self, problems: Sequence[Any], memory_limit: Any) -> None:
+    def check(self, problems: Sequence[BaseProblem], memory_limit: int | str | None) -> None:
         """Raise if the weights of linear models do not fit into `memory_limit`."""
         if self.used is None or not problems[0].data.is_linear:
             return
-        needed = 8 * self.count * sum(getattr(problem, "n_classes", 1) for problem in problems)
+        needed = 8 * self.count * sum(problem.n_outputs for problem in problems)
         if needed > parse_bytes(memory_limit):
             raise ValueError(
                 f"the weights of {self.count} features take {in_words(needed)}, above the"

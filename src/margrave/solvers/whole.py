@@ -13,14 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from margrave.blocks.passes import entries_per_row
-from margrave.problem import Floats, Problem, Solution
+from margrave.problem import BaseProblem, Floats, Problem, RowNumbers, Solution
 from margrave.progress import Progress
-from margrave.rows import RowBlocks
 from margrave.solvers.base import Settings, side_by_side
 from margrave.solvers.certificate import certified
 from margrave.solvers.distributed.block_minimization import BlockMinimization, is_elsewhere
@@ -40,21 +38,22 @@ _FEW_ROWS = (
 
 
 def solve_whole(
-    problems: Sequence[Any], settings: Settings, starts: Sequence[Floats] | None = None
+    problems: Sequence[BaseProblem], settings: Settings, starts: Sequence[Floats] | None = None
 ) -> list[Solution]:
     """Solve the problems, from `starts` if given."""
     if is_elsewhere(problems, settings):
         return BlockMinimization(rounds=0).solve(problems, settings, starts)
-    choice = choose(problems[0]) if is_linear(problems) else "exact"
-    if choice == "exact":
-        return WorkingSet().solve(problems, settings, starts)
-    if choice == "newton":
-        return _newton(problems, settings, starts)
-    return _descend(problems, settings, starts)
+    if is_linear(problems):
+        choice = choose(problems[0])
+        if choice == "newton":
+            return _newton(problems, settings, starts)
+        if choice == "cd":
+            return _descend(problems, settings, starts)
+    return WorkingSet().solve(problems, settings, starts)
 
 
-def finish(
-    problems: Sequence[Any],
+def solve_from(
+    problems: Sequence[BaseProblem],
     settings: Settings,
     starts: Sequence[Floats] | None,
     solver: str,
@@ -82,7 +81,9 @@ def finish(
     return [replace(one, solver=solver, n_iter=rounds + one.n_iter) for one in solutions]
 
 
-def judge(problems: Sequence[Any], settings: Settings, betas: Sequence[Floats]) -> list[Solution]:
+def certify(
+    problems: Sequence[BaseProblem], settings: Settings, betas: Sequence[Floats]
+) -> list[Solution]:
     """Certify dual variables for the whole problems without improving them.
 
     Their sum is made what a free intercept requires. Without the time for it their gap is unknown,
@@ -104,13 +105,23 @@ def judge(problems: Sequence[Any], settings: Settings, betas: Sequence[Floats]) 
     ]
 
 
+def unfinished(solution: Solution, settings: Settings, solver: str, rounds: int) -> Solution:
+    """A certified point that a strategy returns as it is, by its own parameters."""
+    return replace(
+        solution,
+        solver=solver,
+        n_iter=rounds,
+        converged=bool(solution.gap <= settings.tol),
+        stop_reason=solution.stop_reason or "unfinished",
+    )
+
+
 def choose(problem: Problem) -> str:
     """Name the first solver for a linear problem."""
-    X = problem.data.X
-    if isinstance(X, RowBlocks):
+    if problem.data.in_blocks:
         return "newton"
-    n, d = problem.n_rows, int(X.shape[1])
-    dense = entries_per_row(X) >= _DENSE * d
+    n, d = problem.n_rows, problem.data.n_features
+    dense = entries_per_row(problem.data.X) >= _DENSE * d
     if d <= DIRECT and (dense or problem.is_smooth):
         return "newton"
     return "exact" if dense and n <= min(d, _FEW_ROWS) else "cd"
@@ -122,7 +133,7 @@ def _newton(
     """Newton's method; falls back to the working-set solver where it does not converge."""
     solutions = certified(problems, newton_linear(problems, settings, starts), settings)
     for number, (problem, before) in enumerate(zip(problems, solutions, strict=True)):
-        small = problem.n_rows <= _POLISHED and not isinstance(problem.data.X, RowBlocks)
+        small = problem.n_rows <= _POLISHED and not problem.data.in_blocks
         if before.converged or not small or settings.is_spent:
             continue
         after = WorkingSet().solve([problem], settings, [before.beta])
@@ -175,7 +186,7 @@ def _helped(problem: Problem, solution: Solution, settings: Settings) -> Solutio
     return replace(solution, n_iter=rounds + solution.n_iter, solver=f"{solver}, newton")
 
 
-def _of_interest(problem: Problem, solution: Solution) -> Any:
+def _of_interest(problem: Problem, solution: Solution) -> RowNumbers:
     """Rows with a nonzero variable or loss, or close to having a loss."""
     loss, near = problem.loss.core(), 0.2 * _spread(problem)
     f = solution.scores + solution.intercept

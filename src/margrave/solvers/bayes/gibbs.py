@@ -33,13 +33,20 @@ from margrave.blocks.augmented import AugmentedBlock, drawn_sums, sides_of, stre
 from margrave.blocks.augmented_joint import JointAugmentedBlock
 from margrave.engines import MOST_LOSSES, Engine, ShardLost, resolve_engine
 from margrave.models import Posterior
-from margrave.problem import Floats, JointProblem, Problem, Solution
+from margrave.problem import (
+    BaseProblem,
+    Floats,
+    JointProblem,
+    Problem,
+    Solution,
+    is_joint,
+    is_single,
+)
 from margrave.resources import in_words
-from margrave.rows import RemoteRows, RowBlocks
 from margrave.solvers.base import Settings, check_integer
 from margrave.solvers.bayes.mixing import Trace
 from margrave.solvers.linear.joint_maximization import joint_pieces
-from margrave.solvers.linear.stretches import pieces_of
+from margrave.solvers.linear.shards import pieces_of
 
 logger = logging.getLogger("margrave")
 
@@ -88,7 +95,7 @@ class Gibbs(BaseEstimator):  # type: ignore[misc]
 
     def solve(
         self,
-        problems: Sequence[Any],
+        problems: Sequence[BaseProblem],
         settings: Settings,
         starts: Sequence[Floats] | None = None,
     ) -> list[Solution]:
@@ -104,7 +111,7 @@ class Gibbs(BaseEstimator):  # type: ignore[misc]
         check_integer("burn_in", self.burn_in, 0)
         check_integer("chains", self.chains, 1)
 
-    def sample(self, problem: Problem | JointProblem, lam: float, settings: Settings) -> Sampled:
+    def sample(self, problem: BaseProblem, lam: float, settings: Settings) -> Sampled:
         """Sample the weights of a linear problem whose C_i are 2 s_i."""
         self.check()
         engine = resolve_engine(settings.engine, settings.threads)
@@ -118,11 +125,10 @@ class Gibbs(BaseEstimator):  # type: ignore[misc]
         raise AssertionError
 
     def _sample(
-        self, problem: Problem | JointProblem, lam: float, settings: Settings, engine: Engine
+        self, problem: BaseProblem, lam: float, settings: Settings, engine: Engine
     ) -> Sampled:
-        form: Any = _JointSampler if isinstance(problem, JointProblem) else _sampler_of(problem)
         _check_memory(problem, self.chains, settings)
-        sampler = form(problem, lam, self.chains, settings, engine)
+        sampler = _sampler(problem, lam, self.chains, settings, engine)
         trace = Trace(sampler.W.shape, self.n_samples, self.keep_draws)
         iteration = 0
         try:
@@ -282,10 +288,10 @@ class _JointSampler:
         return self.settings.seconds_left()
 
 
-def _check_memory(problem: Problem | JointProblem, chains: int, settings: Settings) -> None:
+def _check_memory(problem: BaseProblem, chains: int, settings: Settings) -> None:
     """Raise if the systems of the chains and the covariance do not fit into the memory."""
     d = int(problem.data.X.shape[1]) + 1
-    needed = 8 * d * d * (getattr(problem, "n_classes", 1) + chains + 2)
+    needed = 8 * d * d * (problem.n_outputs + chains + 2)
     if needed > settings.memory:
         raise ValueError(
             f"the covariance of {d} weights and the systems of {chains} chains take"
@@ -294,10 +300,15 @@ def _check_memory(problem: Problem | JointProblem, chains: int, settings: Settin
         )
 
 
-def _sampler_of(problem: Problem) -> type[_WeightSampler | _RowSampler]:
-    X = problem.data.X
-    few = not isinstance(X, (RowBlocks, RemoteRows)) and X.shape[1] >= problem.n_rows
-    return _RowSampler if few and problem.intercept != "free" else _WeightSampler
+def _sampler(
+    problem: BaseProblem, lam: float, chains: int, settings: Settings, engine: Engine
+) -> _JointSampler | _RowSampler | _WeightSampler:
+    if is_joint(problem):
+        return _JointSampler(problem, lam, chains, settings, engine)
+    assert is_single(problem)
+    few = problem.data.in_memory and problem.data.n_features >= problem.n_rows
+    form = _RowSampler if few and problem.intercept != "free" else _WeightSampler
+    return form(problem, lam, chains, settings, engine)
 
 
 def normal_draw(A: Floats, right: Floats, rng: np.random.Generator) -> Floats:

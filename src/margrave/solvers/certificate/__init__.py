@@ -15,8 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from margrave.problem import JointProblem, Problem, Solution
-from margrave.rows import RemoteRows
+from margrave.problem import BaseProblem, Solution, is_single
 from margrave.solvers.base import Settings
 from margrave.solvers.certificate.bounds import (
     certificate,
@@ -47,7 +46,7 @@ __all__ = [
 
 
 def certified(
-    problems: Sequence[Problem | JointProblem],
+    problems: Sequence[BaseProblem],
     solutions: Sequence[Solution],
     settings: Settings,
     mend: bool = True,
@@ -73,7 +72,7 @@ def certified(
 
 
 def _certified(
-    problem: Problem | JointProblem,
+    problem: BaseProblem,
     solution: Solution,
     settings: Settings,
     mend: bool,
@@ -81,9 +80,9 @@ def _certified(
 ) -> Solution:
     if solution.rounding is not None or solution.certificate not in ("full", "estimate"):
         return solution
-    if isinstance(problem, Problem) and problem.is_hull:
+    if is_single(problem) and problem.is_hull:
         return solution
-    remote = isinstance(problem.data.X, RemoteRows)
+    remote = problem.data.is_remote
     if remote and solution.weights is not None:
         return solution  # only the solver makes passes over these rows
     linear = problem.data.is_linear and not remote and by_weights
@@ -119,7 +118,7 @@ def _certified(
     return with_certificate(solution, found, settings.tol)
 
 
-def _cause(problem: Problem | JointProblem) -> str:
+def _cause(problem: BaseProblem) -> str:
     """What makes rounding errors so large here, and what to do about it."""
     X, y, C = problem.data.X, problem.y, problem.C
     if isinstance(X, np.ndarray) and problem.data.is_native and problem.data.rounding[0].any():
@@ -129,7 +128,7 @@ def _cause(problem: Problem | JointProblem) -> str:
                 f"the features lie around {mean:.1g} with a spread of {spread:.1g}; centre them,"
                 " for example with StandardScaler"
             )
-    if isinstance(problem, Problem) and not problem.loss.core().labels:
+    if is_single(problem) and not problem.loss.core().labels:
         mean, spread = abs(float(np.mean(y))), float(np.std(y))
         if mean > FAR * spread:
             return (

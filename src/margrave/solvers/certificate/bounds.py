@@ -25,7 +25,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from margrave.problem import JointProblem, Problem, Solution
+from margrave.problem import BaseProblem, Problem, Solution, is_joint
 from margrave.solvers.certificate.errors import audit, off_by
 from margrave.solvers.certificate.figures import (
     UNIT,
@@ -39,12 +39,12 @@ from margrave.solvers.certificate.joint import JointGap
 from margrave.solvers.certificate.single import Norms, SingleGap
 from margrave.solvers.columns import Columns
 
-P = TypeVar("P", bound=Problem | JointProblem)
+P = TypeVar("P", bound=BaseProblem)
 
 
 @interruptible()
 def certificate(
-    problem: Problem | JointProblem, solution: Solution, threads: int, tol: float = 0.0
+    problem: BaseProblem, solution: Solution, threads: int, tol: float = 0.0
 ) -> Certificate:
     """Bound the gap of a solution with `weights`, or of one with the scores K beta.
 
@@ -52,13 +52,13 @@ def certificate(
     are expensive, only when the bound is above `tol`.
     """
     problem, solution = narrow(problem, solution)
-    make = JointGap if isinstance(problem, JointProblem) else SingleGap
+    make = JointGap if is_joint(problem) else SingleGap
     at: JointGap | SingleGap = make(problem, threads)  # type: ignore[arg-type]
     bound = at.by_scores if solution.weights is None else at.by_weights
     return look_twice(partial(bound, solution), products_of(problem, solution), tol)
 
 
-def products_of(problem: Problem | JointProblem, solution: Solution) -> int:
+def products_of(problem: BaseProblem, solution: Solution) -> int:
     """Number of products in a refinement; those with weights are slower, and of two kinds."""
     support = 16 if solution.weights is not None else int(np.count_nonzero(solution.beta))
     return problem.n_rows * support * int(problem.data.X.shape[1])

@@ -5,24 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
-from margrave.problem import Floats, Problem, Solution
-from margrave.rows import RemoteRows, RowBlocks, is_mapped
+from margrave.problem import BaseProblem, Floats, Solution, is_single
+from margrave.rows import is_mapped
 from margrave.solvers.base import Settings
 from margrave.solvers.certificate.errors import combination
 
 FAR = 1e3  # mean of the rows, in units of their spread, above which they are centred
 _SAMPLE = 1000  # rows from which mean and spread are estimated
 
-Solve = Callable[[Sequence[Any], Settings], list[Solution]]
+P = TypeVar("P", bound=BaseProblem)
 
 
-def around_mean(problems: Sequence[Any], settings: Settings, solve: Solve) -> list[Solution]:
+def around_mean(
+    problems: Sequence[P],
+    settings: Settings,
+    solve: Callable[[Sequence[P], Settings], list[Solution]],
+) -> list[Solution]:
     """Solve on rows minus their mean where that is far from zero; the problem is equivalent.
 
     With a linear kernel and a free intercept, (w, b) on x is (w, b + w'm) on x - m. Where the
@@ -33,23 +36,20 @@ def around_mean(problems: Sequence[Any], settings: Settings, solve: Solve) -> li
         return solve(problems, settings)
     data = problems[0].data
     moved = replace(data, X=data.X.astype(np.float64) - mean)
-    near = [replace(problem, data=moved) for problem in problems]
+    near = [problem.with_data(moved) for problem in problems]
     # models of parts have no free intercept that could absorb the mean
     found = solve(near, replace(settings, keep_early=None))
     return [_with_mean(problem, one, mean) for problem, one in zip(near, found, strict=True)]
 
 
-def _mean_to_remove(problems: Sequence[Any], settings: Settings) -> Floats | None:
+def _mean_to_remove(problems: Sequence[BaseProblem], settings: Settings) -> Floats | None:
     """Mean of the rows where it is far from zero and may be taken out of them; else None."""
     X = problems[0].data.X
     if (
-        isinstance(X, RemoteRows | RowBlocks)
-        or sparse.issparse(X)
+        not isinstance(X, np.ndarray)
         or is_mapped(X)
         or not problems[0].data.is_linear
-        or not all(
-            isinstance(p, Problem) and p.intercept == "free" and p.total == 0.0 for p in problems
-        )
+        or not all(is_single(p) and p.intercept == "free" and p.total == 0.0 for p in problems)
         or 8 * X.size > settings.memory
     ):
         return None
@@ -66,7 +66,7 @@ def mean_and_spread(X: NDArray[Any]) -> tuple[float, float]:
     return float(np.linalg.norm(some.mean(axis=0))), float(np.sqrt(some.var(axis=0).sum()))
 
 
-def _with_mean(problem: Problem, solution: Solution, mean: Floats) -> Solution:
+def _with_mean(problem: BaseProblem, solution: Solution, mean: Floats) -> Solution:
     """A solution for rows around their mean in terms of the rows as they are."""
     w = solution.weights if solution.weights is not None else combination(problem, solution.beta)
     at_mean = math.fsum(w * mean)

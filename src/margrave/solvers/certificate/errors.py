@@ -8,8 +8,7 @@ from scipy import sparse
 
 from margrave import _core
 from margrave.blocks.passes import Passes
-from margrave.problem import Data, Floats, JointProblem, Problem
-from margrave.rows import RemoteRows
+from margrave.problem import BaseProblem, Data, Floats, is_joint
 from margrave.solvers.certificate.figures import UNIT
 
 _CAREFUL = 1 << 28  # products that may be summed with compensation: about a second
@@ -51,7 +50,7 @@ class Errors:
         By compensated sums where these are affordable; else, for kernels that are never negative,
         with bounds by the kernel values themselves.
         """
-        if isinstance(self.data.X, RemoteRows) or not self.data.is_native:
+        if self.data.is_remote or not self.data.is_native:
             return scores, self.quick()[rows]
         features = max(
             1,
@@ -109,17 +108,17 @@ def audit(
     return f, errors, v, low, size
 
 
-def scores_of_weights(problem: Problem | JointProblem, weights: Floats) -> Floats:
+def scores_of_weights(problem: BaseProblem, weights: Floats) -> Floats:
     """X w; a column per class of a joint problem."""
-    blocks = [0] if isinstance(problem, JointProblem) else problem.block_list
+    blocks = [0] if is_joint(problem) else problem.block_list
     passes = Passes(problem.data, blocks, _core.Team(1), lambda: 1e18)
     found = passes.scores(np.atleast_2d(weights))
     return found[0] if weights.ndim == 1 else np.ascontiguousarray(found.T)
 
 
-def combination(problem: Problem | JointProblem, beta: Floats) -> Floats:
+def combination(problem: BaseProblem, beta: Floats) -> Floats:
     """X'beta with compensated sums; a row per class of a joint problem."""
-    blocks = [0] if isinstance(problem, JointProblem) else problem.block_list
+    blocks = [0] if is_joint(problem) else problem.block_list
     passes = Passes(problem.data, blocks, _core.Team(1), lambda: 1e18)
     nothing = np.zeros(passes.n_features)
     rows = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from margrave.problem import JointProblem, Problem, Solution
+from margrave.problem import BaseProblem, Solution, is_single
 from margrave.solvers.base import Settings
 from margrave.solvers.certificate.errors import audit
 from margrave.solvers.certificate.figures import UNIT, Certificate, interruptible, is_noticeable
@@ -13,7 +13,7 @@ from margrave.solvers.certificate.single import SingleGap
 
 @interruptible()
 def polished(
-    problem: Problem | JointProblem, solution: Solution, found: Certificate, settings: Settings
+    problem: BaseProblem, solution: Solution, found: Certificate, settings: Settings
 ) -> tuple[Solution, Certificate]:
     """Look for a better model nearby: the best intercept, and slightly longer weights.
 
@@ -21,7 +21,7 @@ def polished(
     side. With a large C that adds a large loss; slightly longer weights bring all of them to the
     right side.
     """
-    if isinstance(problem, JointProblem) or not is_noticeable(found):
+    if not is_single(problem) or not is_noticeable(found):
         return solution, found
     at = SingleGap(problem, settings.threads)
     assert solution.weights is not None

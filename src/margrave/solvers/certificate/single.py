@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from margrave import _core
 from margrave.blocks.passes import Passes
 from margrave.problem import Floats, Problem, Solution
-from margrave.rows import RemoteRows, RowBlocks
+from margrave.rows import sample_rows
 from margrave.solvers.certificate.errors import Errors, audit, off_by
 from margrave.solvers.certificate.figures import UNIT, Certificate
 
@@ -129,11 +128,11 @@ class SingleGap:
         if row < 0:
             return math.inf
         data, at = self.problem.data, int(self.problem.data_rows[row])
-        if isinstance(data.X, RemoteRows):
+        if data.is_remote:
             return float(data.rounding[2][0]) ** 2
         if data.kernel.is_precomputed:
             return float(abs(data.X[at, at]))
-        return float(abs(data.kernel.diagonal(_one_row(data.X, at))[0]))
+        return float(abs(data.kernel.diagonal(sample_rows(data.X, np.array([at])))[0]))
 
     def _relative(self, plain: float, upper: float, dual: float, error: float) -> Certificate:
         plain, upper, dual = plain + self.more[0], upper + self.more[0], dual + self.more[1]
@@ -158,14 +157,3 @@ class SingleGap:
             return f, bounds.quick()[rows, 0]
         found = bounds.closely(rows, f[:, None], self.threads)
         return np.ascontiguousarray(found[0][:, 0]), np.ascontiguousarray(found[1][:, 0])
-
-
-def _one_row(X: Any, row: int) -> Any:
-    """Row number `row`, as a matrix of one row."""
-    if not isinstance(X, RowBlocks):
-        return X[row : row + 1]
-    for block in X:
-        if row < block.shape[0]:
-            return block[row : row + 1]
-        row -= block.shape[0]
-    raise IndexError(row)

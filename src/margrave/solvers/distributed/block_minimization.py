@@ -18,19 +18,19 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from numbers import Real
+from os import PathLike
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
 from margrave import _core
-from margrave.blocks.point import stack
+from margrave.blocks.point import Change, Points, stack
 from margrave.engines import ShardLost, resolve_engine
-from margrave.partitions import Parts, Random, clustering, resolve_partition
-from margrave.problem import Floats, JointProblem, Problem, Solution
+from margrave.partitions import Partition, Parts, Random, clustering, resolve_partition
+from margrave.problem import BaseProblem, Floats, Problem, Solution, is_joint
 from margrave.progress import Progress
 from margrave.rounds import Core, precision_for
-from margrave.rows import RemoteRows, RowBlocks
 from margrave.solvers.base import Settings, check_integer, refuse_unless
 from margrave.solvers.distributed.checkpoint import Checkpoint, fingerprint
 from margrave.solvers.distributed.cluster import Cluster
@@ -84,12 +84,12 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         blocks: int | None = None,
-        partition: Any = None,
+        partition: str | Partition | None = None,
         rounds: int | None = None,
         inner_tol: float = 1e-2,
         finish: str | None = "working_set",
         size: int | None = None,
-        checkpoint: Any = None,
+        checkpoint: str | PathLike[str] | None = None,
     ) -> None:
         self.blocks = blocks
         self.partition = partition
@@ -101,12 +101,12 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
 
     def solve(
         self,
-        problems: Sequence[Any],
+        problems: Sequence[BaseProblem],
         settings: Settings,
         starts: Sequence[Floats] | None = None,
     ) -> list[Solution]:
         """Solve the problems: rounds for all of them, then one after the other."""
-        self._check(problems)
+        problems = self._checked(problems)
         division = Division(problems, settings, "pbm")
         kept = found = None
         if self.checkpoint is not None:
@@ -125,10 +125,10 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
             kept.remove()
         return solutions
 
-    def _parts(self, division: Division, problems: Sequence[Problem]) -> Parts:
+    def _parts(self, division: Division[Problem], problems: Sequence[Problem]) -> Parts:
         """Assign rows to blocks."""
         data, settings = division.data, division.settings
-        if isinstance(data.X, RemoteRows) and self.partition is None and self.blocks is None:
+        if data.is_remote and self.partition is None and self.blocks is None:
             return Parts(np.unique(data.X.piece, return_inverse=True)[1].astype(np.int64))
         n = data.n_rows
         count = self.blocks or min(n, _blocks(n, division.engine.n_workers))
@@ -143,8 +143,9 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
         parts = division.split(resolve_partition(partition), count, settings.seed)
         return parts or Random().split(data, count, settings.seed)
 
-    def _check(self, problems: Sequence[Any]) -> None:
-        refuse_unless("pbm", problems)
+    def _checked(self, problems: Sequence[BaseProblem]) -> list[Problem]:
+        """Return the problems, or raise for invalid parameters and problems."""
+        found = refuse_unless("pbm", problems)
         check_integer("blocks", self.blocks, 1)
         check_integer("rounds", self.rounds, 0)
         check_integer("size", self.size, 2)
@@ -157,6 +158,7 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
                 "finish=None cannot find a free intercept, which no block can move by itself; use"
                 " intercept='regularized' or None, or finish='working_set'"
             )
+        return found
 
 
 class _Run:
@@ -166,7 +168,7 @@ class _Run:
         self,
         solver: BlockMinimization,
         cluster: Cluster,
-        division: Division,
+        division: Division[Problem],
         problems: list[Problem],
         settings: Settings,
     ) -> None:
@@ -252,7 +254,7 @@ class _Run:
         tol = solver.inner_tol / (1 if self.done == 0 else len(cluster.parts))
         deadline = settings.deadline()
         numbers = range(len(self.problems))
-        changes: list[Any] = []
+        changes: list[Change] = []
         for p in numbers:  # 1. a direction from every block
             dual, bound = self._dual(p), cluster.bound(p)
             found = cluster.map("propose", p, tol, rough, dual, bound, deadline)
@@ -270,7 +272,7 @@ class _Run:
         self.figures = [self._measured(p) for p in numbers]
         return moved
 
-    def _step(self, p: int, points: Any, coef: Floats, rough: bool) -> None:
+    def _step(self, p: int, points: Points, coef: Floats, rough: bool) -> None:
         """Step along the directions of all blocks of one problem."""
         cluster, problem = self.cluster, self.cluster.problems[p]
         # 2. how the objective changes along it
@@ -395,11 +397,11 @@ def _blocks(n_rows: int, workers: int) -> int:
     return workers * max(1, round(n_rows / workers / _BLOCK_ROWS))
 
 
-def is_elsewhere(problems: Sequence[Any], settings: Settings) -> bool:
+def is_elsewhere(problems: Sequence[BaseProblem], settings: Settings) -> bool:
     """Whether the rows are, or are to be, with workers of other processes."""
-    if isinstance(problems[0].data.X, RemoteRows):
+    if problems[0].data.is_remote:
         return True
-    if isinstance(problems[0], JointProblem) or isinstance(problems[0].data.X, RowBlocks):
+    if is_joint(problems[0]) or problems[0].data.in_blocks:
         return False
     if settings.is_over:  # the little that is left is faster in this process
         return False

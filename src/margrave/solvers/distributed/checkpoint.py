@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ class Checkpoint:
     ([1.0, 2.0], 3)
     """
 
-    def __init__(self, folder: Any, fingerprint: str) -> None:
+    def __init__(self, folder: str | PathLike[str], fingerprint: str) -> None:
         self.folder, self.fingerprint = os.fspath(folder), fingerprint
         self.is_remote = "://" in self.folder
 
@@ -122,7 +123,7 @@ class Checkpoint:
         return system, path
 
 
-def fingerprint(problems: Sequence[Problem], **parameters: Any) -> str:
+def fingerprint(problems: Sequence[Problem], **parameters: object) -> str:
     """A hash of the problems' parameters, targets, weights and some of their rows."""
     data = problems[0].data
     digest = hashlib.blake2b(digest_size=16)
@@ -131,7 +132,7 @@ def fingerprint(problems: Sequence[Problem], **parameters: Any) -> str:
     sample = sample.toarray() if hasattr(sample, "toarray") else np.asarray(sample)
     kernel = data.kernel
     # a repr with an address would change between runs
-    name = getattr(kernel.name, "__qualname__", kernel.name)
+    name = kernel.name if isinstance(kernel.name, str) else kernel.name.__qualname__
     for part in (data.X.shape, name, kernel.numbers, parameters):
         digest.update(repr(part).encode())
     digest.update(np.ascontiguousarray(sample).tobytes())

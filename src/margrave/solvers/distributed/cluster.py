@@ -75,7 +75,7 @@ class Cluster:
 
     # --- calls -----------------------------------------------------------------------------
 
-    def map(self, method: str, *args: Any) -> list[Any]:
+    def map(self, method: str, *args: object) -> list[Any]:
         """Call a method of all shards."""
         return self.shards.map(method, *args)
 
@@ -83,7 +83,7 @@ class Cluster:
         """Call a method of all shards, each with its own arguments."""
         return self.shards.each(method, arguments)
 
-    def reduce(self, method: str, *args: Any) -> Any:
+    def reduce(self, method: str, *args: object) -> Any:
         """Call a method of all shards and add up the results."""
         return self.shards.reduce(method, *args)
 

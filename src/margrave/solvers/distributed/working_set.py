@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,26 @@ _BETWEEN_CHECKPOINTS = 40  # rounds: a count, so that a run is the same however 
 _ROUGHLY, _EXACTLY = 1e-7, 1e-12  # widths of the interval that holds the best bias
 
 
+@dataclass
+class RoundState:
+    """What a checkpoint keeps of the rounds of one problem, besides the variables of its rows."""
+
+    bias: Floats  # hulls have one for each sign of y
+    violation: float = 0.0
+    rounds: int = 0
+    steps: int = 0
+    kernel_values: int = 0
+    last: Record = field(default_factory=dict)  # figures of the last round
+    dual: float = 0.0
+    inner_share: float = _INNER_SHARE
+    is_narrow: bool = False  # whether only active rows take part (shrinking)
+    narrow_round: int = -1  # when that began
+    active: int = 0  # rows that take part
+    outside: float = 0.0  # gap terms of the other rows
+    goal: float = _ROUGH_GAP  # gap of all rows at which shrinking begins
+    last_whole: int = _ROUGH_ROUNDS  # or the round in which it does
+
+
 class DistributedSet:
     """A `Core` for one problem of a cluster, with the interface of the compiled WorkingSet."""
 
@@ -51,23 +72,17 @@ class DistributedSet:
         self, cluster: Cluster, p: int, problem: Problem, precision: str, size: int | None
     ) -> None:
         self.cluster, self.p, self.problem, self.precision = cluster, p, problem, precision
-        self.pairs = problem.intercept == "free"
+        self.has_free_intercept = problem.intercept == "free"
         least = 8 if problem.is_hull else 2  # so that a pair of each class can join
         self.capacity = min(max(size or _LARGEST_SET, least), problem.n_rows)
         self.members = Members()
-        self.bias = np.zeros(2 if problem.is_hull else 1)  # hulls: one for each sign of y
-        self.violation = 0.0
-        self.rounds = self.steps = self.kernel_values = 0
-        self.last: Record = {}
+        self.state = RoundState(np.zeros(2 if problem.is_hull else 1))
         self.answers: tuple[Any, ...] | None = None  # of the shards to the last step
         self.stall = self._new_stall_rule()
-        self.inner_share = _INNER_SHARE
-        self.is_narrow, self.narrow_round, self.dual, self.outside = False, -1, 0.0, 0.0
-        self.goal, self.last_whole = _ROUGH_GAP, _ROUGH_ROUNDS  # of all rows, before shrinking
         self.saved_round = -1
         self.target = self.waited = 0.0
         self.has_ended = False  # whether the last round made no step
-        self.bytes = self.computed = self.active = 0
+        self.bytes = self.computed = 0
         self.interrupted = self.is_broken = self.has_begun = False
 
     # --- the interface of the compiled solver ----------------------------------------------
@@ -91,7 +106,7 @@ class DistributedSet:
                 self._begin()
                 status = self._round(target)
                 self.has_ended = status != "running"
-                records.append({**self.last, "ago": 0.0})
+                records.append({**self.state.last, "ago": 0.0})
             except ShardLost as lost:
                 self.restore(self.cluster.recover(lost))
             except _core.Stopped:  # before the scores of the start were computed
@@ -106,11 +121,11 @@ class DistributedSet:
         """Figures from scores in double precision; None if there is no time."""
         if time_left <= 0.0:
             return None
-        rounds, is_safe, lost_rounds = self.rounds, False, False
+        rounds, is_safe, lost_rounds = self.state.rounds, False, False
         while True:
             try:
                 self._begin()
-                while self.rounds < rounds:  # rounds lost with a worker
+                while self.state.rounds < rounds:  # rounds lost with a worker
                     self._round(self.target)
                 if lost_rounds and self.has_ended:  # the last round, which made no step
                     self._round(self.target)
@@ -120,7 +135,7 @@ class DistributedSet:
                     is_safe = True
                 points, coef = self.cluster.support(self.p)
                 self.cluster.map(
-                    *("certify", self.p, points, coef, self.bias), time.time() + time_left
+                    *("certify", self.p, points, coef, self.state.bias), time.time() + time_left
                 )
                 self.answers = None
                 figures = self._certain(finally_=True)
@@ -152,7 +167,7 @@ class DistributedSet:
     @property
     def work(self) -> tuple[int, int, int]:
         """Rounds, steps and kernel values so far."""
-        return self.rounds, self.steps, self.kernel_values + self.computed
+        return self.state.rounds, self.state.steps, self.state.kernel_values + self.computed
 
     @property
     def beta(self) -> Floats:
@@ -188,21 +203,27 @@ class DistributedSet:
             self.answers = self._step(0, None, None)
         gap, dual, support, offers = self.answers
         self._measure(offers)
-        self._tell(gap, dual, support)
-        near = target < self.last["own_gap"] < 3.0 * target
-        if self.pairs and self.last["gap"] > target and self.rounds % (2 if near else 8) == 0:
+        self._record(gap, dual, support)
+        near = target < self.state.last["own_gap"] < 3.0 * target
+        if (
+            self.has_free_intercept
+            and self.state.last["gap"] > target
+            and self.state.rounds % (2 if near else 8) == 0
+        ):
             self._certain()
         stalls = self._has_stalled() or self._is_indefinite()
-        solved = not self.violation > 0.0
-        if self.is_narrow:
+        solved = not self.state.violation > 0.0
+        if self.state.is_narrow:
             # inactive rows, and rounding, add to the gap
-            if self.last["own_gap"] <= 0.6 * target or solved or stalls:
+            if self.state.last["own_gap"] <= 0.6 * target or solved or stalls:
                 return self._widen(target, stalls)
-        elif self.last["gap"] <= target:
+        elif self.state.last["gap"] <= target:
             return "converged"
         elif solved or stalls:
             return "stalled"
-        elif self.last["gap"] <= self.goal or self.rounds >= self.last_whole:
+        elif (
+            self.state.last["gap"] <= self.state.goal or self.state.rounds >= self.state.last_whole
+        ):
             self._narrow()
             offers = self.answers[3]
         leave, fresh = self._choose(offers)
@@ -211,24 +232,38 @@ class DistributedSet:
         values = self._solve(dual)
         if len(fresh.beta) == 0 and np.array_equal(values, self.members.beta):
             # the set holds the worst rows and nothing moves: solve more accurately
-            if self.inner_share < 1e-3:
-                return self._widen(target, False) if self.is_narrow else "stalled"
-            self.inner_share *= 0.1
+            if self.state.inner_share < 1e-3:
+                return self._widen(target, False) if self.state.is_narrow else "stalled"
+            self.state.inner_share *= 0.1
         self.answers = self._step(leave, fresh, values)
-        self.rounds += 1
+        self.state.rounds += 1
         return "running"
 
     def _step(self, leave: int, fresh: Fresh | None, values: Floats | None) -> tuple[Any, ...]:
         """Apply a step on all shards: sums of gap terms, dual, support, and candidates."""
         before = self.cluster.moved
         negligible = 0.0
-        if self.last:
-            scale = max(abs(self.last["objective"]), abs(self.last["dual"]))
+        if self.state.last:
+            scale = max(abs(self.state.last["objective"]), abs(self.state.last["dual"]))
             negligible = 1e-3 * self.target * scale / self.problem.n_rows
-        count = -(-self._newcomers // (2 * len(self.bias))) if self.pairs else self._newcomers
+        count = (
+            -(-self._newcomers // (2 * len(self.state.bias)))
+            if self.has_free_intercept
+            else self._newcomers
+        )
         begin = time.perf_counter()
         replies = self.cluster.map(
-            *("step", self.p, leave, fresh, values, self.bias, count, negligible, self.precision)
+            *(
+                "step",
+                self.p,
+                leave,
+                fresh,
+                values,
+                self.state.bias,
+                count,
+                negligible,
+                self.precision,
+            )
         )
         self.waited = time.perf_counter() - begin
         if values is not None:
@@ -237,26 +272,31 @@ class DistributedSet:
             self.members.scores[self.members.owner == number] = scores
         gap = float(sum(reply[0].sum() for reply in replies))
         dual, support, computed = sum(reply[1] for reply in replies)
-        if not self.is_narrow:
-            self.dual = float(dual)
+        if not self.state.is_narrow:
+            self.state.dual = float(dual)
         self.computed = int(computed)
         self.bytes = self.cluster.moved - before
-        return gap, self.dual, int(support), [reply[2] for reply in replies]
+        return gap, self.state.dual, int(support), [reply[2] for reply in replies]
 
     def _narrow(self) -> None:
         """Shrink to the rows with a KKT violation, or nearly one."""
         if self.problem.n_rows < _FEW_ROWS:
             return
         spare = _SPARE_ROWS // len(self.cluster.parts) + 1
-        self.active, self.outside = self.cluster.reduce("narrow", self.p, self.bias, spare)
-        self.is_narrow, self.narrow_round = self.active < self.problem.n_rows, self.rounds
+        self.state.active, self.state.outside = self.cluster.reduce(
+            "narrow", self.p, self.state.bias, spare
+        )
+        self.state.is_narrow, self.state.narrow_round = (
+            self.state.active < self.problem.n_rows,
+            self.state.rounds,
+        )
         self.answers = self._step(0, None, None)
 
     def _look_at_all(self) -> None:
         """Bring the scores of inactive rows up to date."""
-        if self.is_narrow:
+        if self.state.is_narrow:
             self.cluster.map("widen", self.p)
-            self.is_narrow, self.outside = False, 0.0
+            self.state.is_narrow, self.state.outside = False, 0.0
 
     def _widen(self, target: float, stalls: bool) -> str:
         """Make all rows active again, and compute the figures for them."""
@@ -265,37 +305,39 @@ class DistributedSet:
         self.answers = self._step(0, None, None)
         gap, dual, support, offers = self.answers
         self._measure(offers)
-        self._tell(gap, dual, support)
-        if self.pairs:
+        self._record(gap, dual, support)
+        if self.has_free_intercept:
             self._certain()
-        if self.last["gap"] <= target:
+        if self.state.last["gap"] <= target:
             return "converged"
         # near the target: rounds on all rows are faster than another active set
-        if self.rounds == self.narrow_round:  # shrinking gains nothing
-            self.goal, self.last_whole = 0.0, 1 << 60
+        if self.state.rounds == self.state.narrow_round:  # shrinking gains nothing
+            self.state.goal, self.state.last_whole = 0.0, 1 << 60
             return "stalled" if stalls else "running"
-        self.goal = target
-        self.last_whole = self.rounds + (_LAST_ROUNDS if self.last["gap"] < 3.0 * target else 0)
+        self.state.goal = target
+        self.state.last_whole = self.state.rounds + (
+            _LAST_ROUNDS if self.state.last["gap"] < 3.0 * target else 0
+        )
         return "stalled" if stalls else "running"
 
     def _measure(self, offers: Sequence[Sequence[Candidates]]) -> None:
         tops = np.array([[o.top for o in part] for part in offers]).max(axis=0)
         bottoms = np.array([[o.bottom for o in part] for part in offers]).min(axis=0)
-        if not self.pairs:
-            self.violation = max(0.0, float(tops[0]), -float(bottoms[0]))
+        if not self.has_free_intercept:
+            self.state.violation = max(0.0, float(tops[0]), -float(bottoms[0]))
             return
-        self.violation = float(np.max(tops - bottoms))
-        self.middle = self.bias
+        self.state.violation = float(np.max(tops - bottoms))
+        self.middle = self.state.bias
         if self.problem.loss.core().quadratic:
-            self.middle = self.bias = np.array(
-                [_middle(*ends) for ends in zip(tops, bottoms, self.bias, strict=True)]
+            self.middle = self.state.bias = np.array(
+                [_middle(*ends) for ends in zip(tops, bottoms, self.state.bias, strict=True)]
             )
 
     def _choose(self, offers: Sequence[Sequence[Candidates]]) -> tuple[int, Fresh]:
         """Add the candidates with the largest KKT violations; the oldest members leave."""
         count = self._newcomers
-        if self.pairs:
-            count = max(1, count // len(self.bias))
+        if self.has_free_intercept:
+            count = max(1, count // len(self.state.bias))
             chosen = [
                 worst_pairs(side, middle, count)
                 for side, middle in zip(zip(*offers, strict=True), self.middle, strict=True)
@@ -347,7 +389,7 @@ class DistributedSet:
         bound = self.cluster.bound(self.p)
         fixed = _core.FixedPart(rest, w.scores, dual - share, 0.0, bound)
         core = part.core(rows, w.beta, max(2, n), floor, fixed)
-        enough = self.inner_share * self.violation
+        enough = self.state.inner_share * self.state.violation
         watch = Watch(
             lambda: FOREVER,
             lambda records: (
@@ -358,57 +400,61 @@ class DistributedSet:
         run_rounds(core, 0.0, watch, certify=False)
         if core.interrupted:
             raise KeyboardInterrupt
-        self.steps += core.work[1]
-        self.kernel_values += core.work[2] + len(used) * n
-        self.dual = float(core.figures()["dual"])
+        self.state.steps += core.work[1]
+        self.state.kernel_values += core.work[2] + len(used) * n
+        self.state.dual = float(core.figures()["dual"])
         return core.beta
 
     # --- figures -----------------------------------------------------------------------------
 
-    def _tell(self, gap: float, dual: float, support: int) -> None:
-        own, gap = gap, gap + self.outside
+    def _record(self, gap: float, dual: float, support: int) -> None:
+        own, gap = gap, gap + self.state.outside
         primal = gap - dual
         scale = max(abs(primal), abs(dual), self.problem.least_scale, 1e-300)
-        self.last = {
-            "round": self.rounds,
+        self.state.last = {
+            "round": self.state.rounds,
             "objective": primal,
             "dual": dual,
             "gap": gap / scale,
             "own_gap": own / scale,
-            "violation": self.violation,
+            "violation": self.state.violation,
             "support": support,
-            "steps": self.steps,
-            "kernel_values": self.kernel_values + self.computed,
-            "intercept": float(self.bias[0]) if len(self.bias) == 1 else 0.0,
+            "steps": self.state.steps,
+            "kernel_values": self.state.kernel_values + self.computed,
+            "intercept": float(self.state.bias[0]) if len(self.state.bias) == 1 else 0.0,
             "bytes": self.bytes,
             "waited": self.waited,  # seconds, for the shards to apply their step
-            "active": self.active if self.is_narrow else self.problem.n_rows,
+            "active": self.state.active if self.state.is_narrow else self.problem.n_rows,
         }
 
     def _certain(self, finally_: bool = False) -> Record:
         """Figures of the present scores with the best bias."""
-        biases = self.bias[None]
-        if self.pairs:
-            width = max(1e-3, abs(self.violation)) if np.isfinite(self.violation) else 1.0
+        biases = self.state.bias[None]
+        if self.has_free_intercept:
+            width = (
+                max(1e-3, abs(self.state.violation)) if np.isfinite(self.state.violation) else 1.0
+            )
             wanted = _EXACTLY if finally_ else _ROUGHLY
-            biases = enclose_biases(self._slopes, self.bias, width, wanted)
+            biases = enclose_biases(self._slopes, self.state.bias, width, wanted)
         gaps, (dual, support, computed) = self.cluster.reduce("figures", self.p, biases)
-        best = np.argmin(gaps, axis=0), np.arange(len(self.bias))
-        self.bias, self.computed = biases[best], int(computed)
-        if not self.is_narrow:
-            self.dual = float(dual)
-        self._tell(float(gaps[best].sum()), self.dual, int(support))
-        return {**self.last, "ago": 0.0}
+        best = np.argmin(gaps, axis=0), np.arange(len(self.state.bias))
+        self.state.bias, self.computed = biases[best], int(computed)
+        if not self.state.is_narrow:
+            self.state.dual = float(dual)
+        self._record(float(gaps[best].sum()), self.state.dual, int(support))
+        return {**self.state.last, "ago": 0.0}
 
     def _slopes(self, biases: Floats) -> Floats:
         """Slopes of the losses, b times the given sum included."""
         found: Floats = self.cluster.reduce("slopes", self.p, biases)
-        return found + self.problem.total * np.array([1.0, -1.0])[: len(self.bias)]
+        return found + self.problem.total * np.array([1.0, -1.0])[: len(self.state.bias)]
 
     def _has_stalled(self) -> bool:
         """Whether this precision has done what it can, by the rule of the compiled solver."""
-        primal = self.last["objective"] - self.outside
-        return self.stall.check(self.rounds, primal, self.last["dual"], self.last["own_gap"])
+        primal = self.state.last["objective"] - self.state.outside
+        return self.stall.check(
+            self.state.rounds, primal, self.state.last["dual"], self.state.last["own_gap"]
+        )
 
     def _new_stall_rule(self) -> _core.StallRule:
         window = 10 + 8 * self.problem.n_rows // self.capacity
@@ -417,32 +463,20 @@ class DistributedSet:
     def _is_indefinite(self) -> bool:
         """Whether weak duality is broken: the kernel is not positive semidefinite."""
         slack = 1e-3 * self.problem.least_scale
-        return bool(-self.last["dual"] > 1.001 * self.cluster.bound(self.p) + slack + 1e-300)
+        return bool(-self.state.last["dual"] > 1.001 * self.cluster.bound(self.p) + slack + 1e-300)
 
     def _torn(self) -> Record:
         """Figures of the last checkpoint, computed by the driver."""
         beta, scores = self._point()
-        problem, b = self.problem, row_biases(self.problem.y, self.bias)
+        problem, b = self.problem, row_biases(self.problem.y, self.state.bias)
         loss = problem.loss.core(floor_for(self.cluster.settings.tol))
         gap = float(loss.gap(problem.y, problem.C, beta, scores + b).sum())
         dual = 0.5 * float(beta @ scores) + float(loss.conjugate(problem.y, problem.C, beta).sum())
         self.bytes = 0
-        self._tell(gap, dual, int(np.count_nonzero(beta)))
-        return {**self.last, "ago": 0.0}
+        self._record(gap, dual, int(np.count_nonzero(beta)))
+        return {**self.state.last, "ago": 0.0}
 
     # --- checkpoints -------------------------------------------------------------------------
-
-    _KEPT = (
-        *(
-            "bias",
-            "violation",
-            "rounds",
-            "steps",
-            "kernel_values",
-        ),
-        *("inner_share", "precision", "last", "is_narrow", "dual", "goal", "last_whole", "active"),
-        *("narrow_round", "outside"),
-    )
 
     def _begin(self) -> None:
         """Set up the problem, with its own intercept; save a checkpoint where one is due."""
@@ -456,29 +490,27 @@ class DistributedSet:
                 self.cluster.rebuild(self.p, "float64")
             self.cluster.map("disband")
             self.members, self.answers = Members(), None
-        if not self.has_begun or self.rounds >= self.saved_round + _BETWEEN_CHECKPOINTS:
+        if not self.has_begun or self.state.rounds >= self.saved_round + _BETWEEN_CHECKPOINTS:
             self._save()
         self.has_begun = True
 
     def _save(self) -> None:
-        own = {name: getattr(self, name) for name in self._KEPT}
-        own["stall"] = np.array(self.stall.state)
+        own = {**vars(self.state), "precision": self.precision, "stall": np.array(self.stall.state)}
         members = {"owner": self.members.owner, "place": self.members.place}
         self.cluster.save(phase="set", p=self.p, **own, **members)
-        self.saved_round = self.rounds
+        self.saved_round = self.state.rounds
 
     def restore(self, kept: dict[str, Any]) -> None:
         """Restart from a checkpoint: fetch the working set's rows again."""
         if kept.get("phase") != "set" or kept["p"] != self.p or kept["precision"] != self.precision:
             self.has_begun = False
             return
-        for name in self._KEPT:
-            setattr(self, name, kept[name])
-        self.bias = np.asarray(kept["bias"])
+        self.state = RoundState(**{field.name: kept[field.name] for field in fields(RoundState)})
+        self.state.bias = np.asarray(kept["bias"])
         self.stall = self._new_stall_rule()
         self.stall.state = np.asarray(kept["stall"]).tolist()
         self.has_begun = True
-        self.members, self.answers, self.saved_round = Members(), None, self.rounds
+        self.members, self.answers, self.saved_round = Members(), None, self.state.rounds
         self.cluster.map("disband")
         owner = np.asarray(kept["owner"], dtype=np.int32)
         place = np.asarray(kept["place"], dtype=np.int64)

@@ -14,17 +14,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Real
-from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from margrave.problem import Floats, Problem, Solution
+from margrave.partitions import Partition
+from margrave.problem import BaseProblem, Floats, Solution, is_single
 from margrave.solvers.base import Settings, check_integer
 from margrave.solvers.divide.levels import Levels
 from margrave.solvers.divide.parts import Division
 from margrave.solvers.kernel.working_set import solve_rows
-from margrave.solvers.whole import finish
+from margrave.solvers.whole import solve_from
 
 _MANY_ROWS = 40_000  # rows from which on clusters are faster
 _REFINE_TOL = 1e-2
@@ -80,7 +80,7 @@ class DivideAndConquer(BaseEstimator):  # type: ignore[misc]
         branching: int = 4,
         early: int | None = None,
         combine: str = "nearest",
-        partition: Any = None,
+        partition: str | Partition | None = None,
         sample: int | None = None,
         adaptive: bool = True,
         level_tol: float = 1e-2,
@@ -98,7 +98,7 @@ class DivideAndConquer(BaseEstimator):  # type: ignore[misc]
 
     def solve(
         self,
-        problems: Sequence[Any],
+        problems: Sequence[BaseProblem],
         settings: Settings,
         starts: Sequence[Floats] | None = None,
     ) -> list[Solution]:
@@ -118,7 +118,7 @@ class DivideAndConquer(BaseEstimator):  # type: ignore[misc]
             return solutions
         if self.refine and betas is not None and starts is None:
             betas = [_refined(*pair, settings) for pair in zip(problems, betas, strict=True)]
-        return finish(problems, settings, betas, "dc", done, solutions)
+        return solve_from(problems, settings, betas, "dc", done, solutions)
 
     def _levels(self) -> Levels:
         return Levels(
@@ -131,7 +131,7 @@ class DivideAndConquer(BaseEstimator):  # type: ignore[misc]
             tol=self.level_tol,
         )
 
-    def _check(self, problems: Sequence[Any]) -> None:
+    def _check(self, problems: Sequence[BaseProblem]) -> None:
         for name, least in (("levels", 1), ("branching", 2), ("early", 0), ("sample", 1)):
             check_integer(name, getattr(self, name), least)
         if self.levels is not None and (self.early or 0) > self.levels:
@@ -145,7 +145,7 @@ class DivideAndConquer(BaseEstimator):  # type: ignore[misc]
                 f"combine must be one of {', '.join(map(repr, COMBINATIONS))}, got {self.combine!r}"
             )
         first = problems[0]
-        if self.combine != "nearest" and getattr(first, "total", 0.0) > 0.0:
+        if self.combine != "nearest" and first.total > 0.0:
             raise ValueError(
                 f"combine={self.combine!r} has no meaning for one-class problems, whose parts each"
                 " have a level of their own; use combine='nearest'"
@@ -157,21 +157,21 @@ class DivideAndConquer(BaseEstimator):  # type: ignore[misc]
             )
 
 
-def is_worthwhile(problems: Sequence[Any]) -> bool:
+def is_worthwhile(problems: Sequence[BaseProblem]) -> bool:
     """Whether clusters are the faster way: many rows, and a kernel that falls with the distance."""
     first = problems[0]
     return (
-        isinstance(first, Problem)
+        is_single(first)
         and max(problem.n_rows for problem in problems) >= _MANY_ROWS
         and first.data.kernel.is_shift_invariant
-        and not first.loss.is_dense
+        and not first.is_dense
         and first.total == 0.0
     )
 
 
-def _refined(problem: Any, beta: Floats, settings: Settings) -> Floats:
+def _refined(problem: BaseProblem, beta: Floats, settings: Settings) -> Floats:
     """Solve the support vectors alone, where that leaves rows out."""
-    if not isinstance(problem, Problem):
+    if not is_single(problem):
         return beta
     rows = np.flatnonzero(beta)
     if not 2 <= len(rows) <= _FEW_SUPPORT * problem.n_rows or settings.is_over:

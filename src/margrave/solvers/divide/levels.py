@@ -15,10 +15,9 @@ import logging
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from margrave.partitions import Partition, clustering, resolve_partition
-from margrave.problem import Floats, JointProblem, Solution
+from margrave.problem import BaseProblem, Floats, Solution
 from margrave.solvers.divide.parts import Division, PartOptions
 
 logger = logging.getLogger("margrave")
@@ -36,13 +35,13 @@ class Levels:
     finest: int | None = None
     coarsest: int | None = None
     branching: int = 4
-    partition: Any = None
+    partition: str | Partition | None = None
     sample: int | None = None
     adaptive: bool = True
     tol: float = 1e-2
 
     def climb(
-        self, division: Division, starts: Sequence[Floats] | None = None
+        self, division: Division[BaseProblem], starts: Sequence[Floats] | None = None
     ) -> Iterator[tuple[int, list[Solution]]]:
         """Yield the solutions of each level, finest first; ends early when the time is over."""
         data, settings = division.data, division.settings
@@ -91,17 +90,14 @@ class Levels:
         finest, coarsest = min(finest, deepest), max(1, min(coarsest, deepest))
         return range(finest, coarsest - 1, -1)
 
-    def _partition(self, division: Division) -> Partition:
+    def _partition(self, division: Division[BaseProblem]) -> Partition:
         if self.partition is not None:
             return resolve_partition(self.partition)
         return clustering(division.data.kernel, self.sample)
 
-    def _adapts(self, division: Division) -> bool:
+    def _adapts(self, division: Division[BaseProblem]) -> bool:
         """Whether to place centres among the support vectors: not where every row is one."""
-        return self.adaptive and not any(
-            problem.is_smooth if isinstance(problem, JointProblem) else problem.loss.is_dense
-            for problem in division.problems
-        )
+        return self.adaptive and not any(problem.is_dense for problem in division.problems)
 
 
 def _log(number: float, base: int) -> float:

@@ -15,19 +15,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
 from margrave import _core
 from margrave.models import Expansion
-from margrave.partitions import Parts, check_count, resolve_partition
-from margrave.problem import Floats, Problem, Solution
+from margrave.partitions import Partition, Parts, check_count, resolve_partition
+from margrave.problem import BaseProblem, Floats, Problem, Solution, is_single
 from margrave.rows import loaded
 from margrave.solvers.base import Settings, check_integer
 from margrave.solvers.divide.parts import Division, PartOptions
-from margrave.solvers.whole import finish, judge
+from margrave.solvers.whole import certify, solve_from, unfinished
 
 _PART_ROWS = 3000  # of the first level, about
 _FEWEST_ROWS = 8
@@ -67,7 +66,7 @@ class MergeTree(BaseEstimator):  # type: ignore[misc]
         self,
         levels: int | None = None,
         branching: int = 4,
-        partition: Any = "stratified",
+        partition: str | Partition = "stratified",
         as_published: bool = False,
     ) -> None:
         self.levels = levels
@@ -77,7 +76,7 @@ class MergeTree(BaseEstimator):  # type: ignore[misc]
 
     def solve(
         self,
-        problems: Sequence[Any],
+        problems: Sequence[BaseProblem],
         settings: Settings,
         starts: Sequence[Floats] | None = None,
     ) -> list[Solution]:
@@ -85,7 +84,7 @@ class MergeTree(BaseEstimator):  # type: ignore[misc]
         division = Division(problems, settings, "sodm")
         parts = self._split(division)
         if starts is not None or parts is None:
-            return finish(problems, settings, starts, "sodm", 0)
+            return solve_from(problems, settings, starts, "sodm", 0)
         options = PartOptions(
             max(_LOCAL_TOL, settings.tol), own_weights=True, as_published=self.as_published
         )
@@ -109,9 +108,9 @@ class MergeTree(BaseEstimator):  # type: ignore[misc]
         if solutions is not None and settings.is_over:
             division.keep(solutions, done, "stopped")
             return solutions
-        return finish(problems, settings, betas, "sodm", done, solutions)
+        return solve_from(problems, settings, betas, "sodm", done, solutions)
 
-    def _split(self, division: Division) -> Parts | None:
+    def _split(self, division: Division[BaseProblem]) -> Parts | None:
         """Parts of the first level; None if the rows are too few for any, or the time is over."""
         check_integer("levels", self.levels, 1)
         check_integer("branching", self.branching, 2)
@@ -129,10 +128,10 @@ class MergeTree(BaseEstimator):  # type: ignore[misc]
 
 
 def _as_they_are(
-    problems: Sequence[Any], settings: Settings, betas: list[Floats], done: int
+    problems: Sequence[BaseProblem], settings: Settings, betas: list[Floats], done: int
 ) -> list[Solution]:
     """Certify the variables for the whole problem without improving them."""
-    certified = judge(problems, settings, betas)
+    certified = certify(problems, settings, betas)
     for solution in certified:
         settings.progress.report(
             objective=solution.objective,
@@ -142,17 +141,13 @@ def _as_they_are(
             where="all rows",
             round=done,
         )
-    return [
-        replace(one, solver="sodm", n_iter=done, converged=bool(one.gap <= settings.tol))
-        for one in certified
-    ]
+    return [unfinished(one, settings, "sodm", done) for one in certified]
 
 
-def _is_hopeful(problems: Sequence[Any], betas: list[Floats], settings: Settings) -> bool:
+def _is_hopeful(problems: Sequence[BaseProblem], betas: list[Floats], settings: Settings) -> bool:
     """Whether, estimated from a sample of rows, the whole problem's gap may be small enough."""
     return all(
-        isinstance(problem, Problem)
-        and _guessed_gap(problem, beta, settings) <= _HOPE * settings.tol
+        is_single(problem) and _guessed_gap(problem, beta, settings) <= _HOPE * settings.tol
         for problem, beta in zip(problems, betas, strict=True)
     )
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,14 +23,16 @@ from margrave import _core
 from margrave.blocks import DualBlock, PartResult
 from margrave.engines import MOST_LOSSES, ShardLost, resolve_engine
 from margrave.partitions import PARTITIONS, Partition, Parts
-from margrave.problem import Data, Floats, JointProblem, Problem, Solution
+from margrave.problem import BaseProblem, Data, Floats, RowNumbers, Solution, is_single
 from margrave.rounds import precision_for
-from margrave.rows import RowBlocks, size_in_bytes
+from margrave.rows import size_in_bytes
 from margrave.solvers.base import Settings
 
 Rows = NDArray[np.int64]
-Task = tuple[Any, Floats | None]  # a problem, and where it begins
-Tasks = list[Task]  # of the same rows
+Task = tuple[BaseProblem, Floats | None]  # a problem, and where it begins
+Tasks = Sequence[Task]  # of the same rows
+
+P = TypeVar("P", bound=BaseProblem)
 
 logger = logging.getLogger("margrave")
 
@@ -50,28 +52,27 @@ class PartOptions:
     own_weights: bool = False
     as_published: bool = False
 
-    def task(self, problem: Any, data: Data, rows: Rows, begin: Floats | None) -> Task:
+    def task(self, problem: BaseProblem, data: Data, rows: Rows, begin: Floats | None) -> Task:
         """A problem on a part of the data, and where it begins."""
         part, share = problem.on(data, rows), _share(problem, rows)
+        assert part is not None  # parts without a row of the problem are left out
         start = None if begin is None else begin[rows]
         if self.own_weights:
             start = start if start is None or self.as_published else start / share
-            return replace(part, C=part.C / share), start
-        if isinstance(part, Problem) and part.total > 0.0:
-            part = replace(part, total=share * part.total)
-        return part, start
+            return part.with_weights(part.C / share), start
+        return part.with_total(share * part.total), start
 
 
-class Division:
+class Division(Generic[P]):
     """Problems of one fit, which share their rows, and where their parts are solved."""
 
     def __init__(
-        self, problems: Sequence[Any], settings: Settings, solver: str, boxed: bool = True
+        self, problems: Sequence[P], settings: Settings, solver: str, boxed: bool = True
     ) -> None:
         self.settings, self.solver = settings, solver
         self.engine = resolve_engine(settings.engine, settings.threads)
         self.data: Data = problems[0].data
-        if isinstance(self.data.X, RowBlocks):
+        if self.data.in_blocks:
             raise ValueError(
                 f"the solver {solver!r} needs all rows in one array; rows in blocks have"
                 " solver='auto' or 'newton'"
@@ -159,12 +160,12 @@ class Division:
         begins: list[Floats | None] = list(starts) if starts else [None] * len(self.problems)
         tasks: list[Tasks] = []
         for rows in parts.rows:
-            data = self.data.restrict(rows)
-            tasks.append([])
+            data, own = self.data.restrict(rows), []
             for problem, begin in zip(self.problems, begins, strict=True):
                 members = problem.members(rows)
                 if len(members):
-                    tasks[-1].append(options.task(problem, data, members, begin))
+                    own.append(options.task(problem, data, members, begin))
+            tasks.append(own)
         return self.collect(parts, self.run(tasks, options), options)
 
     def collect(
@@ -224,7 +225,7 @@ class Division:
 class _Gathered:
     """One problem, and its solutions on all parts."""
 
-    def __init__(self, problem: Any, n_parts: int, options: PartOptions) -> None:
+    def __init__(self, problem: BaseProblem, n_parts: int, options: PartOptions) -> None:
         self.problem, self.options = problem, options
         self.beta, self.scores = np.zeros(problem.shape), np.zeros(problem.shape)
         self.intercept = np.zeros((n_parts, *problem.shape[1:]))
@@ -263,38 +264,40 @@ class _Gathered:
         )
 
 
-def _share(problem: Any, rows: Rows) -> float:
+def _share(problem: BaseProblem, rows: Rows) -> float:
     """A part's share of the sum of all weights C_i."""
     return float(problem.C[rows].sum() / problem.C.sum())
 
 
-def classes_of(problems: Sequence[Any]) -> Any:
+def classes_of(problems: Sequence[BaseProblem]) -> NDArray[Any] | None:
     """Class of each row of the data, from the problems; None if there are no classes."""
     first = problems[0]
-    if isinstance(first, JointProblem):
-        return first.y
-    if not first.loss.core().labels or first.total > 0.0:
+    if not first.has_labels or first.total > 0.0:
         return None
-    if first.blocks is not None:  # pairs of classes, each of which is a block of rows
-        return np.searchsorted(first.data.starts, np.arange(first.data.n_rows), side="right")
+    if (
+        is_single(first) and first.blocks is not None
+    ):  # pairs of classes, each of which is a block of rows
+        every = np.arange(first.data.n_rows)
+        return np.searchsorted(first.data.starts, every, side="right")
     if len(problems) == 1:
         return first.y
-    return np.argmax([problem.y for problem in problems], axis=0)
+    best: RowNumbers = np.argmax([problem.y for problem in problems], axis=0)
+    return best
 
 
-def _level(problem: Problem | JointProblem) -> float:
+def _level(problem: BaseProblem) -> float:
     """Median of the targets in place of a free intercept, which parts do not have."""
-    if isinstance(problem, JointProblem) or problem.loss.core().labels:
+    if not is_single(problem) or problem.has_labels:
         return 0.0
     is_free = problem.intercept == "free" and problem.total == 0.0
     return float(np.quantile(problem.y, problem.loss.quantile)) if is_free else 0.0
 
 
-def _boxed(problem: Any, shift: float) -> Any:
+def _boxed(problem: P, shift: float) -> P:
     """The problem without a free intercept, unless its sum is given."""
-    if problem.intercept != "free" or (isinstance(problem, Problem) and problem.total > 0.0):
+    if problem.intercept != "free" or problem.total > 0.0:
         return problem
-    instead = None if problem.data.kernel.is_shift_invariant else "regularized"
-    if isinstance(problem, JointProblem):
-        return replace(problem, intercept=instead)
-    return replace(problem, intercept=instead, y=problem.y - shift)
+    boxed = problem.with_intercept(
+        None if problem.data.kernel.is_shift_invariant else "regularized"
+    )
+    return boxed.with_targets(boxed.y - shift) if shift else boxed

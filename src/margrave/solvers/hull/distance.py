@@ -17,12 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from margrave.blocks.hull import fill
-from margrave.problem import Data, Floats, Problem, Solution
+from margrave.problem import BaseProblem, Data, Floats, Problem, Solution
 from margrave.rounds import Core, Record
 from margrave.rows import loaded
 from margrave.solvers.base import Settings
@@ -108,7 +107,7 @@ class HullCore:
 
 
 def refuse_overlap(
-    problems: Sequence[Any], solutions: list[Solution], settings: Settings
+    problems: Sequence[BaseProblem], solutions: list[Solution], settings: Settings
 ) -> list[Solution]:
     """Raise where the hulls overlap; else return the solutions.
 
@@ -116,7 +115,7 @@ def refuse_overlap(
     are used up, may have found neither near points of the hulls nor a separating direction.
     """
     for number, (problem, solution) in enumerate(zip(problems, solutions, strict=True)):
-        if not getattr(problem, "is_hull", False) or problem.shift is not None:
+        if not problem.is_hull or problem.shift is not None:
             continue
         square = largest_square(problem.data)
         if solution.objective <= NOTHING * square and solution.dual >= 0.0:

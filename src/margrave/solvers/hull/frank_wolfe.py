@@ -29,7 +29,7 @@ from sklearn.base import BaseEstimator
 from margrave.blocks.corners import PLAIN, CornerBlock, KernelCornerBlock, Move
 from margrave.engines import resolve_engine
 from margrave.engines.base import Shards
-from margrave.problem import Floats, Problem, Solution
+from margrave.problem import BaseProblem, Floats, Problem, Solution
 from margrave.solvers.base import Settings, check_integer
 from margrave.solvers.hull.distance import bounds, first_rows
 from margrave.solvers.hull.shards import (
@@ -69,7 +69,7 @@ class FrankWolfe(BaseEstimator):  # type: ignore[misc]
 
     def solve(
         self,
-        problems: Sequence[Any],
+        problems: Sequence[BaseProblem],
         settings: Settings,
         starts: Sequence[Floats] | None = None,
     ) -> list[Solution]:
@@ -77,7 +77,7 @@ class FrankWolfe(BaseEstimator):  # type: ignore[misc]
         if self.steps not in ("pairwise", "plain"):
             raise ValueError(f"steps must be 'pairwise' or 'plain', got {self.steps!r}")
         check_integer("partitions", self.partitions, 1)
-        refuse_distances("gilbert", problems)
+        problems = refuse_distances("gilbert", problems)
         is_linear = problems[0].data.is_linear
         if not is_linear and (self.partitions or settings.engine is not None):
             raise ValueError(

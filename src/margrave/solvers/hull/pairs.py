@@ -20,11 +20,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from sklearn.base import BaseEstimator
 
-from margrave.problem import Floats, Problem, Solution
+from margrave.problem import BaseProblem, Floats, Problem, Solution
 from margrave.solvers.base import Settings, check_integer, refuse_remote, refuse_unless
 from margrave.solvers.distributed.block_minimization import BlockMinimization, is_elsewhere
 from margrave.solvers.hull.distance import first_rows, refuse_overlap
@@ -58,14 +57,14 @@ class PairSwaps(BaseEstimator):  # type: ignore[misc]
 
     def solve(
         self,
-        problems: Sequence[Any],
+        problems: Sequence[BaseProblem],
         settings: Settings,
         starts: Sequence[Floats] | None = None,
     ) -> list[Solution]:
         """Solve the problems."""
         check_integer("size", self.size, 2)
         check_integer("partitions", self.partitions, 1)
-        refuse_unless("pairs", problems, ("free",), ("hull",))
+        problems = refuse_unless("pairs", problems, ("free",), ("hull",))
         refuse_remote("pairs", problems)
         elsewhere = is_elsewhere(problems, settings)
         if not elsewhere and self.partitions is None:

@@ -41,7 +41,7 @@ from margrave.blocks.hull import settle
 from margrave.blocks.saddle import SaddleBlock, draws, rotated
 from margrave.engines import resolve_engine
 from margrave.engines.base import Shards
-from margrave.problem import Floats, Problem, Solution
+from margrave.problem import BaseProblem, Floats, Problem, Solution
 from margrave.solvers.base import Settings, check_integer
 from margrave.solvers.hull.shards import (
     HullRun,
@@ -99,7 +99,7 @@ class Saddle(BaseEstimator):  # type: ignore[misc]
 
     def solve(
         self,
-        problems: Sequence[Any],
+        problems: Sequence[BaseProblem],
         settings: Settings,
         starts: Sequence[Floats] | None = None,
     ) -> list[Solution]:
@@ -108,7 +108,7 @@ class Saddle(BaseEstimator):  # type: ignore[misc]
         check_integer("partitions", self.partitions, 1)
         if not 0.0 < self.beta < math.inf:
             raise ValueError(f"beta must be a number > 0, got {self.beta!r}")
-        refuse_distances("saddle", problems)
+        problems = refuse_distances("saddle", problems)
         kernel = problems[0].data.kernel
         if not problems[0].data.is_linear:
             raise ValueError(

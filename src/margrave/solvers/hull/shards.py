@@ -6,7 +6,6 @@ import itertools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +15,9 @@ from margrave.blocks.corners import GRID
 from margrave.blocks.hull import fill
 from margrave.engines import MOST_LOSSES, ShardLost
 from margrave.engines.base import Shards
-from margrave.problem import Floats, Problem, Solution
+from margrave.problem import BaseProblem, Floats, Problem, Solution
 from margrave.progress import FOREVER
-from margrave.solvers.base import CHEAP, Settings, check_start, refuse_unless
+from margrave.solvers.base import CHEAP, Settings, check_start, refuse_unless, stop_reason
 from margrave.solvers.hull.distance import NOTHING, bounds, largest_square, refuse_overlap
 
 logger = logging.getLogger("margrave")
@@ -26,13 +25,14 @@ logger = logging.getLogger("margrave")
 _GATHERED = 512  # scores that are fetched to find a level among them
 
 
-def refuse_distances(solver: str, problems: Sequence[Any]) -> None:
-    """Raise for problems that are not distances of hulls."""
-    refuse_unless(solver, problems, ("free",), ("hull",))
+def refuse_distances(solver: str, problems: Sequence[BaseProblem]) -> list[Problem]:
+    """Return the problems, or raise for those that are not distances of hulls."""
+    found = refuse_unless(solver, problems, ("free",), ("hull",))
     if any(problem.shift is not None for problem in problems):
         raise ValueError(
             f"the solver {solver!r} cannot work with the regression of NuSVR; use solver='pairs'"
         )
+    return found
 
 
 def split_rows(n: int, count: int) -> list[NDArray[np.int64]]:
@@ -47,9 +47,9 @@ def split_rows(n: int, count: int) -> list[NDArray[np.int64]]:
 
 
 def solve_each(
-    problems: Sequence[Any],
+    problems: Sequence[Problem],
     starts: Sequence[Floats] | None,
-    run: Callable[[Any, str], HullRun],
+    run: Callable[[Problem, str], HullRun],
     settings: Settings,
 ) -> list[Solution]:
     """Solve the problems one after the other; `run` makes the solver of one, given its place."""
@@ -137,7 +137,7 @@ class HullRun:
         """Solve the problem, from a feasible start if given."""
         raise NotImplementedError
 
-    def report(self, shards: Shards, U: float, L: float, **extra: Any) -> bool:
+    def report(self, shards: Shards, U: float, L: float) -> bool:
         """Report a point with U and the bound L of the plane that would be stored with it.
 
         True if it was the last. The dual value is the best bound so far, which may be another
@@ -152,7 +152,7 @@ class HullRun:
             gap=self.gap,
             numbers=shards.moved // 8,
             where=self.where,
-            **{"support": 0, **extra},
+            support=0,
         )
         return over or self.nothing >= U
 
@@ -201,7 +201,7 @@ class HullRun:
             n_iter=self.round,
             precision="float64",
             solver=self.name,
-            interrupted=self.progress.stop_reason == "interrupted",
+            stop_reason=stop_reason(self.progress, "hulls"),
             weights=plane,
         )
 

@@ -25,6 +25,7 @@ from margrave import _core
 from margrave.problem import Floats, Problem
 from margrave.rows import size_in_bytes
 from margrave.solvers.base import CHEAP
+from margrave.solvers.kernel.descent import Kernels
 
 Record = dict[str, Any]
 
@@ -40,7 +41,7 @@ class ActiveSet:
     """A `Core` with shrinking; it has the interface of the compiled WorkingSet."""
 
     def __init__(
-        self, problem: Problem, kernels: Any, precision: str, start: Floats | None, floor: float
+        self, problem: Problem, kernels: Kernels, precision: str, start: Floats | None, floor: float
     ) -> None:
         self.problem, self.kernels, self.precision = problem, kernels, precision
         self.floor = floor

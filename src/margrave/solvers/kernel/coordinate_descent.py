@@ -12,12 +12,11 @@ the weights w = X'beta in the place of scores, which makes it a method of choice
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from sklearn.base import BaseEstimator
 
 from margrave import _core
-from margrave.problem import Floats, Problem, Solution
+from margrave.problem import BaseProblem, Floats, Problem, Solution
 from margrave.rounds import Core
 from margrave.solvers.base import Settings, refuse_remote, refuse_unless
 from margrave.solvers.kernel.descent import Kernels, descend
@@ -39,7 +38,7 @@ class CoordinateDescent(BaseEstimator):  # type: ignore[misc]
 
     def solve(
         self,
-        problems: Sequence[Any],
+        problems: Sequence[BaseProblem],
         settings: Settings,
         starts: Sequence[Floats] | None = None,
     ) -> list[Solution]:
@@ -47,7 +46,7 @@ class CoordinateDescent(BaseEstimator):  # type: ignore[misc]
         refuse_remote("cd", problems)
         if is_linear(problems):
             return descend_linear(problems, settings, starts)
-        refuse_unless("cd", problems, intercepts=("regularized", None))
+        problems = refuse_unless("cd", problems, intercepts=("regularized", None))
 
         def core_of(
             problem: Problem, kernels: Kernels, precision: str, start: Floats | None, floor: float

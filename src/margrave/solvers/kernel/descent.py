@@ -10,29 +10,39 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from margrave import _core
-from margrave.problem import Data, Floats, Solution
-from margrave.rounds import Core, Record, Watch, floor_for, precision_for, run_rounds, set_size
-from margrave.solvers.base import Settings, check_start, side_by_side, zero_solution
+from margrave.problem import BaseProblem, Data, Floats, Solution
+from margrave.rounds import (
+    Core,
+    LinearCore,
+    Record,
+    Watch,
+    floor_for,
+    precision_for,
+    run_rounds,
+    set_size,
+)
+from margrave.solvers.base import Settings, check_start, side_by_side, stop_reason, zero_solution
 
 _SLICE = 0.1  # seconds in the core between two progress reports
 _NO_LIMIT = 1 << 60
 _PER_ROW = 256  # bytes of vectors: the point, its solution, and work space of certificates
 _LARGEST_SET, _SMALLEST_SET = 2048, 512
 
+P = TypeVar("P", bound=BaseProblem)
 # (problem, kernels, precision, start, floor) -> core
-MakeCore = Callable[[Any, "Kernels", str, Floats | None, float], Core]
+MakeCore = Callable[[P, "Kernels", str, Floats | None, float], Core]
 
 
 def descend(
-    problems: Sequence[Any],
+    problems: Sequence[P],
     settings: Settings,
     starts: Sequence[Floats] | None,
-    make_core: MakeCore,
+    make_core: MakeCore[P],
     solver: str,
     size: int | None = None,
     linear: bool = False,
@@ -63,7 +73,7 @@ def descend(
     return side_by_side(run, range(len(problems)), workers, settings.progress)
 
 
-def _workers(problems: Sequence[Any], settings: Settings) -> int:
+def _workers(problems: Sequence[BaseProblem], settings: Settings) -> int:
     """How many problems to solve at a time.
 
     One problem keeps several threads busy only while it computes kernel values, so many problems go
@@ -129,12 +139,12 @@ class Kernels:
         return self.made[key]
 
 
-class _Descent:
+class _Descent(Generic[P]):
     """Solves one problem: precision, budgets and reports around `run_rounds`."""
 
     def __init__(
         self,
-        problem: Any,
+        problem: P,
         settings: Settings,
         kernels: Kernels,
         where: str,
@@ -147,7 +157,7 @@ class _Descent:
         self.certified = False  # whether the last figures are from scores in double precision
         self.core: Core
 
-    def run(self, make_core: MakeCore, start: Floats | None, solver: str) -> Solution:
+    def run(self, make_core: MakeCore[P], start: Floats | None, solver: str) -> Solution:
         """Descend in single precision if the tolerance allows, then in double if need be."""
         tol, converged = self.settings.tol, False
         first = "float64" if self.linear else precision_for(tol, self.problem.data)
@@ -244,8 +254,8 @@ class _Descent:
             n_iter=self.n_iter,
             precision=precision,
             solver=solver,
-            interrupted=self.progress.stop_reason == "interrupted",
+            stop_reason=stop_reason(self.progress, "hulls" if self.problem.is_hull else None),
             definite=definite,
-            weights=getattr(self.core, "weights", None),
+            weights=self.core.weights if isinstance(self.core, LinearCore) else None,
             certificate="full" if self.certified or self.settings.rough else "estimate",
         )

@@ -59,7 +59,7 @@ class _FreeIntercepts:
         self.b = self.b + self.rho * self.core.beta.sum(axis=0)
         self.core.set_bias(self.b)
         self.updates += 1
-        record = self._look(exact=False, time_left=time_left)
+        record = self._evaluate(exact=False, time_left=time_left)
         if record is None:
             return "stopped", []
         if record["gap"] <= target:
@@ -72,12 +72,12 @@ class _FreeIntercepts:
         """Figures from scores in double precision, with sums of zero."""
         if self.core.certify(time_left) is None:
             return None
-        return self._look(exact=True, time_left=time_left)
+        return self._evaluate(exact=True, time_left=time_left)
 
     def figures(self) -> Record:
         """Figures from the running scores, with sums of zero."""
         self.core.figures()
-        record = self._look(exact=False, time_left=1e18)
+        record = self._evaluate(exact=False, time_left=1e18)
         if record is None:  # Ctrl-C a second time
             self.point = np.zeros_like(self.core.beta), np.zeros_like(self.core.scores)
             record = self._told(*self.point)
@@ -105,7 +105,7 @@ class _FreeIntercepts:
         assert self.point is not None
         return self.point[1]
 
-    def _look(self, exact: bool, time_left: float) -> Record | None:
+    def _evaluate(self, exact: bool, time_left: float) -> Record | None:
         """Figures of the point whose sums have been brought to zero; None if stopped."""
         problem, beta, scores = self.problem, self.core.beta, self.core.scores
         shift = balancing(problem, beta, scores + (self.b - self.rho * beta.sum(axis=0)))

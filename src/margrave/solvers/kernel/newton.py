@@ -25,7 +25,7 @@ from sklearn.base import BaseEstimator
 
 from margrave import _core
 from margrave.losses import SMOOTH_LOSSES
-from margrave.problem import Floats, Problem, Solution
+from margrave.problem import BaseProblem, Floats, Problem, Solution
 from margrave.rounds import Core, Record
 from margrave.solvers.base import Settings, refuse_remote, refuse_unless
 from margrave.solvers.kernel.descent import Kernels, descend
@@ -60,7 +60,7 @@ class Newton(BaseEstimator):  # type: ignore[misc]
 
     def solve(
         self,
-        problems: Sequence[Any],
+        problems: Sequence[BaseProblem],
         settings: Settings,
         starts: Sequence[Floats] | None = None,
     ) -> list[Solution]:
@@ -70,7 +70,7 @@ class Newton(BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"a preconditioner of rank {self.rank} does not exist")
         if is_linear(problems):
             return newton_linear(problems, settings, starts)
-        refuse_unless("newton", problems, ("regularized", None), SMOOTH_LOSSES)
+        problems = refuse_unless("newton", problems, ("regularized", None), SMOOTH_LOSSES)
 
         def core_of(
             problem: Problem, kernels: Kernels, precision: str, start: Floats | None, floor: float

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from margrave.problem import Floats, JointProblem, Problem, Solution
+from margrave.problem import BaseProblem, Floats, Problem, RowNumbers, Solution, is_joint, is_single
 from margrave.progress import Progress
 from margrave.rounds import Core
 from margrave.rows import loaded
@@ -54,7 +53,7 @@ class WorkingSet(BaseEstimator):  # type: ignore[misc]
 
     def solve(
         self,
-        problems: Sequence[Any],
+        problems: Sequence[BaseProblem],
         settings: Settings,
         starts: Sequence[Floats] | None = None,
     ) -> list[Solution]:
@@ -73,7 +72,7 @@ class WorkingSet(BaseEstimator):  # type: ignore[misc]
 def solve_rows(
     problem: Problem,
     beta: Floats,
-    rows: Any,
+    rows: RowNumbers,
     settings: Settings,
     tol: float,
     max_iter: int = -1,
@@ -102,19 +101,20 @@ def solve_rows(
 
 
 def core_of(
-    problem: Problem | JointProblem,
+    problem: BaseProblem,
     kernels: Kernels,
     precision: str,
     start: Floats | None,
     floor: float,
 ) -> Core:
     """Make the core that solves one problem."""
-    if isinstance(problem, JointProblem):
+    if is_joint(problem):
         return joint_core(problem, kernels, precision, start)
+    assert is_single(problem)
     if start is None and has_sample_start(problem, kernels):
         start = sample_start(problem, kernels, precision, floor)
     core: Core
-    if problem.n_rows >= _MANY_ROWS and problem.data.is_native and not problem.loss.is_dense:
+    if problem.n_rows >= _MANY_ROWS and problem.data.is_native and not problem.is_dense:
         core = ActiveSet(problem, kernels, precision, start, floor)
     else:
         rows, size = kernels.rows(precision, problem.offset), kernels.size_for(problem.n_rows)

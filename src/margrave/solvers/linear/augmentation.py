@@ -17,12 +17,12 @@ The parabolas also give a dual point beta, and with it the duality gap.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 
 from margrave import _core
@@ -36,14 +36,16 @@ from margrave.blocks.augmented import (
 from margrave.engines import Engine, Shards
 from margrave.kernels import Kernel
 from margrave.partitions.strata import pivots
-from margrave.problem import Data, Floats, Problem
+from margrave.problem import BaseProblem, Data, Floats, Problem, RowNumbers
 from margrave.resources import in_words
 from margrave.solvers.base import Settings
 from margrave.solvers.distributed.block_minimization import best_step
 from margrave.solvers.linear.newton import solve_positive, unit_of
-from margrave.solvers.linear.stretches import pieces_of
+from margrave.solvers.linear.shards import pieces_of
 
 HOLD = 1e-9  # of the sum of C: ridge on a free intercept, in case no row has curvature
+P = TypeVar("P", bound=BaseProblem)
+
 _SINGLE_TOL = 1e-4  # gap from which on single-precision products are accurate enough for steps
 CLAMP = 1e-8  # the least c of "em", in units of the targets
 WARM = 0.05  # first width of "fast" from a good start, in units of the targets
@@ -69,14 +71,38 @@ class Figures:
     bent: float
 
 
-class _Iterated:
+class _Iterated(ABC):
     """Iterations of expectation maximization, in any space."""
 
     width: float
     unit: float  # of the targets
     first_width: float
 
-    def iterations(self: Any, mode: str) -> Iterator[Figures | None]:
+    @abstractmethod
+    def measure(self, narrow: bool) -> Figures:
+        """Make the parabolas at the present point; its figures."""
+
+    @abstractmethod
+    def aim(self) -> float:
+        """Find the step to the minimum of the parabolas; what it promises."""
+
+    @abstractmethod
+    def finish(self) -> Figures | None:
+        """Try the limit of narrow parabolas; its figures, if there are any."""
+
+    @abstractmethod
+    def look_along(self) -> None:
+        """Prepare the line search along the step."""
+
+    @abstractmethod
+    def rates(self, steps: Floats) -> Floats:
+        """Rates of change of the objective along the step."""
+
+    @abstractmethod
+    def move(self, t: float) -> None:
+        """Take t times the step."""
+
+    def iterations(self, mode: str) -> Iterator[Figures | None]:
         """Go to the minimum of the parabolas at the present point, or of the line search."""
         narrow = mode == "fast"
         self.width = self.first_width if narrow else CLAMP * self.unit
@@ -114,7 +140,7 @@ class Weights(_Iterated):
         if self.free:
             self.penalty[-1] = 0.0
         self.z = np.zeros(self.size)
-        self.stretches, pieces = pieces_of(problem, settings, engine)
+        self.ranges, pieces = pieces_of(problem, settings, engine)
         self.shards: Shards = engine.scatter(AugmentedBlock, pieces)
         self.single = settings.tol >= _SINGLE_TOL
         self.step = self.gradient = np.zeros(self.size)
@@ -131,7 +157,7 @@ class Weights(_Iterated):
     def begin(self, start: Floats) -> Figures:
         """Take the point of dual variables."""
         beta = self.problem.feasible(start)
-        parts = [beta[at] for at in self.stretches]
+        parts = [beta[at] for at in self.ranges]
         v = np.sum(self.shards.each("begin", [(part, self._left()) for part in parts]), axis=0)
         self.z, self.scale = v, (1.0, 1.0)
         if self.free:
@@ -211,7 +237,7 @@ class Weights(_Iterated):
     def point(self) -> dict[str, Any]:
         """What is kept, as a solution has it."""
         scores, beta = np.empty(self.problem.n_rows), np.empty(self.problem.n_rows)
-        for at, (own, dual) in zip(self.stretches, self.shards.map("kept"), strict=True):
+        for at, (own, dual) in zip(self.ranges, self.shards.map("kept"), strict=True):
             scores[at], beta[at] = own, dual
         beta *= np.where(beta > 0.0, *self.kept_scale)
         constant = self.problem.intercept is not None
@@ -257,7 +283,7 @@ class Coefficients(_Iterated):
         """Take the point of dual variables."""
         beta = self.problem.feasible(start)
         self.om, self.inner = beta, self.K @ beta
-        figures = self._judge(beta, self.inner)
+        figures = self._figures_of(beta, self.inner)
         self.b = self.last[2] if self.free else 0.0
         return figures
 
@@ -271,11 +297,11 @@ class Coefficients(_Iterated):
         found = []
         for candidate in candidates:
             beta = self.problem.feasible(candidate)
-            found.append((self._judge(beta, self.K @ beta), self.last))
+            found.append((self._figures_of(beta, self.K @ beta), self.last))
         figures, self.last = min(found, key=lambda one: one[0].primal + one[0].dual)
         return figures
 
-    def _judge(self, beta: Floats, scores: Floats) -> Figures:
+    def _figures_of(self, beta: Floats, scores: Floats) -> Figures:
         b = 0.0
         if self.free:
             b = self.terms.best_intercept(scores, self.b)
@@ -301,7 +327,7 @@ class Coefficients(_Iterated):
             corner = problem.y - problem.loss.epsilon * np.sign(u)
         new, _ = self._minimum(np.flatnonzero(between), corner, np.zeros(len(u)))
         beta = problem.feasible(new)
-        return self._judge(beta, self.K @ beta)
+        return self._figures_of(beta, self.K @ beta)
 
     def aim(self) -> float:
         """Find the step to the minimum of the parabolas; what it promises."""
@@ -314,7 +340,7 @@ class Coefficients(_Iterated):
         self.square = float(self.step @ self.along)
         return float((u - self.om) @ self.along) + float(u.sum()) * self.along_b
 
-    def _minimum(self, inside: Any, right: Floats, inverse: Floats) -> tuple[Floats, float]:
+    def _minimum(self, inside: RowNumbers, right: Floats, inverse: Floats) -> tuple[Floats, float]:
         """Solve (K + inverse) om + b = right for the rows inside, with om = u for the others."""
         new, b = self.parabolas.u.copy(), self.b
         if len(inside) == 0:
@@ -362,9 +388,7 @@ class Coefficients(_Iterated):
         self.K = np.empty((0, 0))
 
 
-def featured(
-    problem: Any, features: int, settings: Settings
-) -> tuple[Any, NDArray[np.int64], Floats]:
+def featured(problem: P, features: int, settings: Settings) -> tuple[P, RowNumbers, Floats]:
     """The problem in features that explain its kernel best: rows of a pivoted Cholesky factor.
 
     Returns the linear problem, the rows that are landmarks, and their part L of the factor: scores
@@ -376,8 +400,7 @@ def featured(
     data = problem.data.restrict(rows) if len(rows) < problem.data.n_rows else problem.data
     marks, factor = pivots(data, count, settings.threads, settings.seconds_left)
     linear = Data(factor, Kernel("linear"), np.array([0, len(rows)], dtype=np.int64))
-    part = {"blocks": None} if isinstance(problem, Problem) else {}
-    return replace(problem, data=linear, **part), marks, factor[marks]
+    return problem.on_all_of(linear), marks, factor[marks]
 
 
 def kernel_matrix(problem: Problem) -> Floats:

@@ -29,15 +29,15 @@ from sklearn.base import BaseEstimator
 
 from margrave import _core
 from margrave.engines import MOST_LOSSES, Engine, ShardLost, resolve_engine
-from margrave.problem import Floats, JointProblem, Problem, Solution
+from margrave.problem import BaseProblem, Floats, Problem, RowNumbers, Solution, is_joint, is_single
 from margrave.progress import Progress
-from margrave.rows import RemoteRows, RowBlocks
 from margrave.solvers.base import (
     Settings,
     check_integer,
     check_start,
     refuse_remote,
     refuse_unless,
+    stop_reason,
 )
 from margrave.solvers.linear.augmentation import Coefficients, Figures, Weights, featured
 from margrave.solvers.linear.joint_maximization import JointWeights
@@ -89,7 +89,7 @@ class ExpectationMaximization(BaseEstimator):  # type: ignore[misc]
 
     def solve(
         self,
-        problems: Sequence[Any],
+        problems: Sequence[BaseProblem],
         settings: Settings,
         starts: Sequence[Floats] | None = None,
     ) -> list[Solution]:
@@ -110,19 +110,21 @@ class ExpectationMaximization(BaseEstimator):  # type: ignore[misc]
             solutions.append(_of_landmarks(found, problem, marks, factor))
         return solutions
 
-    def _check(self, problems: Sequence[Any]) -> None:
+    def _check(self, problems: Sequence[BaseProblem]) -> None:
         """Raise for invalid parameters and for problems that need another solver."""
         if self.mode not in MODES:
             raise ValueError(f"unknown mode {self.mode!r}; known: {', '.join(MODES)}")
         check_integer("features", self.features, 1)
         for problem in problems:
-            if not (isinstance(problem, JointProblem) and problem.loss == "crammer_singer"):
+            if not (is_joint(problem) and problem.loss == "crammer_singer"):
                 refuse_unless("em", [problem], losses=LOSSES)
         if not problems[0].data.is_linear or self.features is not None:
             refuse_remote("em", problems)
 
 
-def _of_landmarks(found: Solution, problem: Any, marks: Any, factor: Floats) -> Solution:
+def _of_landmarks(
+    found: Solution, problem: BaseProblem, marks: RowNumbers, factor: Floats
+) -> Solution:
     """The solution in features as a model of the landmarks."""
     beta = np.zeros(problem.shape)
     assert found.weights is not None
@@ -163,7 +165,7 @@ class _Run:
     def __init__(
         self,
         solver: ExpectationMaximization,
-        problem: Problem | JointProblem,
+        problem: BaseProblem,
         settings: Settings,
         engine: Engine,
         where: str,
@@ -185,7 +187,7 @@ class _Run:
     def solve(self, start: Floats | None) -> Solution:
         """Iterate until the gap is certified or a budget used up."""
         self.round, self.has_ended = 0, False
-        problem: Any = self.problem
+        problem = self.problem
         nothing, none = np.zeros(problem.shape), np.zeros(problem.shape[1:])
         self.primal = problem.terms(nothing, nothing, none)[0]
         self.dual, self.support, self.gap = 0.0, 0, 1.0
@@ -210,13 +212,14 @@ class _Run:
             n_iter=self.round,
             precision="float64",
             solver="em",
-            interrupted=self.progress.stop_reason == "interrupted",
+            stop_reason=stop_reason(self.progress),
         )
 
     def _space(self) -> Space:
         """Where the least-squares problems are solved."""
-        if isinstance(self.problem, JointProblem):
+        if is_joint(self.problem):
             return JointWeights(self.problem, self.settings, self.engine)
+        assert is_single(self.problem)
         form = Weights if is_small_in_weights(self.problem) else Coefficients
         return form(self.problem, self.settings, self.engine)
 
@@ -224,7 +227,7 @@ class _Run:
 
     def _iterate(self, space: Space, start: Floats | None) -> None:
         if start is not None:
-            self._look(space, space.begin(start))
+            self._update_best(space, space.begin(start))
             if self.gap <= self.settings.tol and self._report(space):
                 return
         mode = "published" if self.solver.as_published else self.solver.mode
@@ -232,7 +235,7 @@ class _Run:
             space.start_at(self._weights_of_a_sample())
         for self.round, figures in enumerate(space.iterations(mode)):
             if figures is not None:
-                self._look(space, figures)
+                self._update_best(space, figures)
             if self._report(space) or self._has_stalled():
                 return
 
@@ -242,11 +245,11 @@ class _Run:
         Most iterations are then made on a tenth of the rows.
         """
         problem, progress = self.problem, self.progress
-        n, X = problem.n_rows, problem.data.X
-        few = n < max(_SAMPLED, _SHARE * int(X.shape[1]))
-        if few or self.engine.is_remote or isinstance(X, (RowBlocks, RemoteRows)):
+        n = problem.n_rows
+        few = n < max(_SAMPLED, _SHARE * problem.data.n_features)
+        if few or self.engine.is_remote or not problem.data.in_memory:
             return None
-        assert isinstance(problem, Problem)
+        assert is_single(problem)
         rows = np.sort(np.random.default_rng(self.settings.seed).choice(n, n // _SHARE, False))
         part = problem.restrict(rows)
         part = replace(part, C=part.C * float(problem.C.sum() / part.C.sum()))
@@ -256,7 +259,7 @@ class _Run:
         with Progress(tol, time_limit=progress.time_left()) as silent:
             settings = replace(self.settings, tol=tol, progress=silent)
             found = _Run(self.solver, part, settings, self.engine, "").solve(None)
-        if found.interrupted:
+        if found.stop_reason == "interrupted":
             raise KeyboardInterrupt
         assert found.weights is not None
         b = [] if problem.intercept is None else [float(found.intercept)]
@@ -264,7 +267,7 @@ class _Run:
 
     # --- the certificate -------------------------------------------------------------------
 
-    def _look(self, space: Space, figures: Figures) -> None:
+    def _update_best(self, space: Space, figures: Figures) -> None:
         """Keep the point if it is the best so far, the dual point likewise."""
         better, better_dual = figures.primal <= self.primal, figures.dual <= self.dual
         if space.dual_model:  # kept or left as one
@@ -300,10 +303,9 @@ class _Run:
 
 def is_small_in_weights(problem: Problem) -> bool:
     """Whether weights are the smaller system: a linear kernel with no more features than rows."""
-    X = problem.data.X
     if not problem.data.is_linear:
         return False
-    return isinstance(X, (RowBlocks, RemoteRows)) or X.shape[1] <= problem.n_rows
+    return not problem.data.in_memory or problem.data.n_features <= problem.n_rows
 
 
 def relative(primal: float, dual: float) -> float:

@@ -36,7 +36,7 @@ from margrave.solvers.linear.augmentation import (
     line_search,
 )
 from margrave.solvers.linear.newton import solve_positive
-from margrave.solvers.linear.stretches import stretches_of, taken
+from margrave.solvers.linear.shards import ranges_of, rows_at
 
 _LEAST, _SLOWER = 1e-8, 0.7  # the last width of "em", and how it gets there
 _LOOK = 10  # iterations between certificates that fetch all dual variables
@@ -60,7 +60,7 @@ class JointWeights:
         self.penalty = np.ones(self.size)
         if self.free:
             self.penalty[-1] = 0.0
-        self.stretches, pieces = joint_pieces(problem, settings, engine)
+        self.ranges, pieces = joint_pieces(problem, settings, engine)
         self.shards: Shards = engine.scatter(JointAugmentedBlock, pieces)
         self.W = self.V = np.zeros((self.k, self.size))  # V = X'beta
         self.step = self.gradient = self.W
@@ -208,7 +208,7 @@ class JointWeights:
         return beta + balancing(self.problem, beta, np.concatenate([f for _, f in found]))
 
     def _combined(self, beta: Floats) -> Floats:
-        calls = [(np.ascontiguousarray(beta[at]), self._left()) for at in self.stretches]
+        calls = [(np.ascontiguousarray(beta[at]), self._left()) for at in self.ranges]
         combined: Floats = np.sum(self.shards.each("begin", calls), axis=0)
         return combined
 
@@ -242,10 +242,10 @@ def joint_pieces(
     problem: JointProblem, settings: Settings, engine: Engine
 ) -> tuple[list[slice], list[dict[str, Any]]]:
     """Split the rows into contiguous blocks, one per shard."""
-    stretches, threads = stretches_of(problem, settings, engine)
-    return stretches, [
+    ranges, threads = ranges_of(problem, settings, engine)
+    return ranges, [
         {
-            "X": taken(problem, at),
+            "X": rows_at(problem, at),
             "y": problem.y[at],
             "C": problem.C[at],
             "n_classes": problem.n_classes,
@@ -253,7 +253,7 @@ def joint_pieces(
             "first": at.start,
             "threads": threads,
         }
-        for at in stretches
+        for at in ranges
     ]
 
 

@@ -25,7 +25,7 @@ beyond, followed by a line search. Many rows start from the optimum of a sample 
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import numpy as np
@@ -65,7 +65,9 @@ _PATIENCE = 100  # rounds without a better gap
 class NewtonRun:
     """Newton's method on one problem; the generator `steps` requests passes over the rows."""
 
-    def __init__(self, problem: Problem, passes: Passes, report: Any, tol: float) -> None:
+    def __init__(
+        self, problem: Problem, passes: Passes, report: Callable[..., bool], tol: float
+    ) -> None:
         self.problem, self.passes, self.report, self.tol = problem, passes, report, tol
         self.terms = _core.RowTerms(problem.loss.core(), problem.y, problem.C, passes.team)
         self.free = problem.intercept == "free"
@@ -98,7 +100,7 @@ class NewtonRun:
         self.drift = terms_of_score * float(np.linalg.norm(self.w))
         if self.start is not None:  # perhaps it is good enough already
             beta = terms.feasible(self.start, self.free)
-            self._look(f, beta, (yield Combination(beta)), self._primal(f + self.b))
+            self._update_best(f, beta, (yield Combination(beta)), self._primal(f + self.b))
             if self.gap <= self.tol and self._report(0, True):
                 return
         unit = unit_of(problem)
@@ -125,7 +127,7 @@ class NewtonRun:
             gradient = self.w - v
             gradient_b = self.penalty * self.b - float(beta.sum()) if self.has_intercept else 0.0
             known = flat if feasible is beta else None
-            self._look(f, feasible, v_feasible, primal, known)
+            self._update_best(f, feasible, v_feasible, primal, known)
             if self.gap <= self.tol and not self.agreed:
                 yield from self._agree(feasible, v_feasible)
             done = self.gap <= self.tol and (self.agreed or self.tol >= _DIGITS)
@@ -185,7 +187,7 @@ class NewtonRun:
         both = yield Combination(np.vstack([beta, feasible]))
         return both[0], both[1]
 
-    def _look(
+    def _update_best(
         self, f: Floats, beta: Floats, v: Floats, primal: float, rows: float | None = None
     ) -> None:
         """Compare weights and beta with the best so far; the gap is that of the best pair.
@@ -239,7 +241,7 @@ class NewtonRun:
         rows = self.terms.gap(beta, f, self.b)
         if rows <= 0.5 * self.tol * abs(self.primal):
             v = yield Combination(beta)
-            self._look(f, beta, v, self._primal(f + self.b), rows)
+            self._update_best(f, beta, v, self._primal(f + self.b), rows)
             if self.gap <= self.tol:
                 yield from self._agree(beta, v)
 
@@ -279,7 +281,7 @@ class NewtonRun:
             n_iter=self.round,
             precision="float64",
             solver="newton",
-            interrupted=interrupted,
+            stop_reason="interrupted" if interrupted else None,
             weights=w,
         )
 

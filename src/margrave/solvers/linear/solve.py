@@ -11,17 +11,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
-from scipy import sparse
 
 from margrave import _core
 from margrave.blocks.passes import Passes
 from margrave.losses import LOSSES
-from margrave.problem import Data, Floats, Problem, Solution
+from margrave.problem import BaseProblem, Data, Floats, Problem, Solution, is_single
 from margrave.rounds import Core
-from margrave.rows import RowBlocks
+from margrave.rows import sample_rows
 from margrave.solvers.base import (
     Settings,
     check_start,
@@ -42,11 +41,9 @@ _SAMPLE_TOL = 1e-2
 Point = tuple[Floats, float]  # weights and intercept
 
 
-def is_linear(problems: Sequence[Any]) -> bool:
+def is_linear(problems: Sequence[BaseProblem]) -> TypeGuard[Sequence[Problem]]:
     """Whether the problems can be solved in weights: linear kernel, one score per row."""
-    return all(
-        isinstance(p, Problem) and p.data.is_linear and p.loss.name in _LOSSES for p in problems
-    )
+    return all(is_single(p) and p.data.is_linear and p.loss.name in _LOSSES for p in problems)
 
 
 # --- coordinate descent --------------------------------------------------------------------------
@@ -60,7 +57,7 @@ def descend_linear(
 ) -> list[Solution]:
     """Coordinate descent on the dual; it stops after `patience` passes."""
     refuse_unless("cd", problems, losses=_LOSSES)
-    if isinstance(problems[0].data.X, RowBlocks):
+    if problems[0].data.in_blocks:
         raise ValueError(
             "the solver 'cd' needs all rows in one array (it may be memory-mapped);"
             " rows in blocks need solver='newton'"
@@ -218,20 +215,8 @@ class _Group:
                 points[number] = (w, float(b))
         return points
 
-    def _silent(self, **record: Any) -> bool:
+    def _silent(self, **record: object) -> bool:
         return self.settings.progress.is_over
 
     def _seconds_left(self) -> float:
         return max(0.0, min(self.settings.progress.remaining(), 1e18))
-
-
-def sample_rows(X: Any, rows: Any) -> Any:
-    """A copy of some rows, whose numbers are in ascending order within each block."""
-    if not isinstance(X, RowBlocks):
-        return X[rows]
-    found, first = [], 0
-    for block in X:
-        last = first + block.shape[0]
-        found.append(block[rows[(rows >= first) & (rows < last)] - first])
-        first = last
-    return sparse.vstack(found, format="csr") if sparse.issparse(found[0]) else np.vstack(found)

@@ -39,9 +39,9 @@ from margrave.blocks import GradientBlock
 from margrave.blocks.passes import Passes
 from margrave.engines import MOST_LOSSES, Engine, ShardLost, Shards, resolve_engine
 from margrave.losses import SMOOTH_LOSSES
-from margrave.problem import Floats, Problem, Solution
-from margrave.rows import RowBlocks
-from margrave.solvers.base import Settings, check_start, refuse_remote, refuse_unless
+from margrave.problem import BaseProblem, Floats, Problem, Solution
+from margrave.rows import Matrix, RemoteRows
+from margrave.solvers.base import Settings, check_start, refuse_remote, refuse_unless, stop_reason
 from margrave.solvers.published.landmarks import compressed
 
 Rows = NDArray[np.int64]
@@ -105,17 +105,16 @@ class VarianceReduced(BaseEstimator):  # type: ignore[misc]
 
     def solve(
         self,
-        problems: Sequence[Any],
+        problems: Sequence[BaseProblem],
         settings: Settings,
         starts: Sequence[Floats] | None = None,
     ) -> list[Solution]:
         """Solve the problems, one after the other."""
-        self._check(problems)
         for problem, start in zip(problems, starts or [], strict=bool(starts)):
             check_start(problem, start)
         engine = resolve_engine(settings.engine, settings.threads)
         solutions = []
-        for number, problem in enumerate(problems):
+        for number, problem in enumerate(self._checked(problems)):
             where = f"problem {number + 1} of {len(problems)}" if len(problems) > 1 else ""
             begin = None if starts is None else starts[number]
             for attempt in itertools.count(1):
@@ -131,8 +130,8 @@ class VarianceReduced(BaseEstimator):  # type: ignore[misc]
                     logger.warning("%s; beginning again", lost)
         return solutions
 
-    def _check(self, problems: Sequence[Any]) -> None:
-        """Raise for invalid parameters and for problems that need another solver."""
+    def _checked(self, problems: Sequence[BaseProblem]) -> list[Problem]:
+        """Return the problems, or raise for them or for invalid parameters."""
         if self.method not in METHODS:
             raise ValueError(f"unknown method {self.method!r}; known: {', '.join(METHODS)}")
         if not 0.0 < self.step < math.inf:
@@ -148,7 +147,7 @@ class VarianceReduced(BaseEstimator):  # type: ignore[misc]
             )
         if self.as_published and self.method != "dsvrg":
             raise ValueError(f"as_published belongs to 'dsvrg', got method={self.method!r}")
-        refuse_unless(self.method, problems, ("regularized", None), SMOOTH_LOSSES)
+        found = refuse_unless(self.method, problems, ("regularized", None), SMOOTH_LOSSES)
         if self.method != "dsvrg":
             refuse_remote(self.method, problems)
         for problem in problems:
@@ -158,7 +157,7 @@ class VarianceReduced(BaseEstimator):  # type: ignore[misc]
                     f" {problem.data.kernel.name!r}; it works with 'linear', and solver='exact'"
                     " with every kernel"
                 )
-            if isinstance(problem.data.X, RowBlocks):
+            if problem.data.in_blocks:
                 raise ValueError(
                     f"the solver {self.method!r} needs all rows in one array (it may be"
                     " memory-mapped); rows in blocks need solver='newton'"
@@ -167,6 +166,7 @@ class VarianceReduced(BaseEstimator):  # type: ignore[misc]
                 raise ValueError(
                     f"{problem.n_rows} rows cannot be dealt to {self.partitions} partitions"
                 )
+        return found
 
 
 class _Run:
@@ -220,7 +220,7 @@ class _Run:
         for self.epoch in itertools.count():
             # 1. the gradient, as the centre z - grad P(z) = X'beta, and with it the gap
             centre, figures = whole.reduce("gradient", z, left())
-            if self._look(whole, z, centre, figures):
+            if self._update_best(whole, z, centre, figures):
                 return
             if nodes is not whole:
                 centre, _ = nodes.reduce("gradient", z, left())
@@ -281,7 +281,7 @@ class _Run:
 
     # --- the certificate -------------------------------------------------------------------
 
-    def _look(self, whole: Shards, z: Floats, combined: Floats, figures: Floats) -> bool:
+    def _update_best(self, whole: Shards, z: Floats, combined: Floats, figures: Floats) -> bool:
         """Compare z and its dual point with the best so far, and report; True to stop."""
         self.passes += 1.0
         with np.errstate(over="ignore", invalid="ignore"):
@@ -376,7 +376,7 @@ class _Run:
             n_iter=self.epoch,
             precision="float64",
             solver=self.solver.method,
-            interrupted=self.progress.stop_reason == "interrupted",
+            stop_reason=stop_reason(self.progress, "stochastic"),
             weights=self.z[:-1],
         )
 
@@ -404,8 +404,9 @@ def _as_they_come(problem: Problem, count: int, rng: np.random.Generator) -> lis
 PARTITIONS: dict[str, Partition] = {"random": _at_random, "sorted": _as_they_come}
 
 
-def _taken(X: Any, rows: Rows) -> Any:
+def _taken(X: Matrix | RemoteRows, rows: Rows) -> Matrix | RemoteRows:
     """Some rows of X: a view where they are contiguous."""
     first, last = int(rows[0]), int(rows[-1]) + 1
-    is_stretch = last - first == len(rows) and bool((np.diff(rows) == 1).all())
-    return X[first:last] if is_stretch else X[rows]
+    is_contiguous = last - first == len(rows) and bool((np.diff(rows) == 1).all())
+    some: Matrix | RemoteRows = X[first:last] if is_contiguous else X[rows]
+    return some

@@ -21,10 +21,10 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from margrave.partitions import check_count, deal
-from margrave.problem import Floats, Problem, Solution
+from margrave.problem import BaseProblem, Floats, Problem, Solution
 from margrave.solvers.base import Settings, check_integer, refuse_unless
 from margrave.solvers.divide.parts import Division, PartOptions, Rows
-from margrave.solvers.whole import finish, judge
+from margrave.solvers.whole import certify, solve_from, unfinished
 
 _LEAF_ROWS = 5000  # about
 _MOST_LEAVES = 64
@@ -59,12 +59,12 @@ class Cascade(BaseEstimator):  # type: ignore[misc]
 
     def solve(
         self,
-        problems: Sequence[Any],
+        problems: Sequence[BaseProblem],
         settings: Settings,
         starts: Sequence[Floats] | None = None,
     ) -> list[Solution]:
         """Solve the problems, one after the other."""
-        refuse_unless("cascade", problems)
+        problems = refuse_unless("cascade", problems)
         check_integer("leaves", self.leaves, 1)
         check_integer("passes", self.passes, 1)
         check_count(self.leaves or 1, problems[0].data.n_rows)
@@ -82,19 +82,19 @@ class Cascade(BaseEstimator):  # type: ignore[misc]
         tree = _Tree(problem, settings, where)
         top, done, stop = None, 0, settings.is_over
         if start is not None:
-            (top,) = judge([problem], settings, [start])
+            (top,) = certify([problem], settings, [start])
         while not stop and (top is None or top.gap > settings.tol):
             if self.passes is not None and done >= self.passes:
                 break
             before, done = top, done + 1
-            (top,) = judge([problem], settings, [tree.climb(leaves, top, done)])
+            (top,) = certify([problem], settings, [tree.climb(leaves, top, done)])
             stop = tree.report(top, done) or settings.is_over
             if before is not None and top.dual >= before.dual - 1e-13 * abs(before.dual):
                 break  # no further change: the whole problem is solved directly
         if top is None or (self.passes is None and top.gap > settings.tol and not stop):
             best = None if top is None else [top.beta]
-            return finish([problem], settings, best, "cascade", done)[0]
-        return replace(top, solver="cascade", n_iter=done, converged=bool(top.gap <= settings.tol))
+            return solve_from([problem], settings, best, "cascade", done)[0]
+        return unfinished(top, settings, "cascade", done)
 
     def _leaves(self, n_rows: int, seed: int) -> list[Rows]:
         leaves = self.leaves

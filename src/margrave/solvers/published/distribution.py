@@ -13,17 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
 from margrave.partitions import DistributionPreserving as Dealt
-from margrave.problem import Floats, Solution
+from margrave.problem import BaseProblem, Floats, Solution
 from margrave.solvers.base import Settings, check_integer, refuse_unless
 from margrave.solvers.divide.parts import Division, PartOptions
 from margrave.solvers.kernel.working_set import solve_rows
-from margrave.solvers.whole import finish, judge
+from margrave.solvers.whole import certify, solve_from, unfinished
 
 _PART_ROWS = 5000  # about
 _LOCAL_TOL = 1e-2
@@ -60,12 +59,12 @@ class DistributionPreserving(BaseEstimator):  # type: ignore[misc]
 
     def solve(
         self,
-        problems: Sequence[Any],
+        problems: Sequence[BaseProblem],
         settings: Settings,
         starts: Sequence[Floats] | None = None,
     ) -> list[Solution]:
         """Solve the problems."""
-        refuse_unless("dip", problems)
+        problems = refuse_unless("dip", problems)
         check_integer("clusters", self.clusters, 1)
         check_integer("parts", self.parts, 1)
         division = Division(problems, settings, "dip")
@@ -73,10 +72,10 @@ class DistributionPreserving(BaseEstimator):  # type: ignore[misc]
         if count is None:
             count = min(max(2, n_rows // _PART_ROWS), max(1, n_rows // _FEWEST_ROWS))
         if starts is not None:
-            return finish(problems, settings, starts, "dip", 0)
+            return solve_from(problems, settings, starts, "dip", 0)
         parts = division.split(Dealt(self.clusters), count, settings.seed)
         if parts is None:  # no time
-            return finish(problems, settings, None, "dip", 0)
+            return solve_from(problems, settings, None, "dip", 0)
         averaged = all(problem.loss.is_averaged for problem in problems)
         options = PartOptions(max(_LOCAL_TOL, settings.tol), own_weights=averaged)
         found = division.solve(parts, None, options)
@@ -92,8 +91,5 @@ class DistributionPreserving(BaseEstimator):  # type: ignore[misc]
                 solve_rows(problem, one.beta, rows, settings, tol)[0] if kept else one.beta
             )
         if self.finish or settings.is_over:
-            return finish(problems, settings, betas, "dip", 2, solutions)
-        return [
-            replace(one, solver="dip", n_iter=2, converged=bool(one.gap <= settings.tol))
-            for one in judge(problems, settings, betas)
-        ]
+            return solve_from(problems, settings, betas, "dip", 2, solutions)
+        return [unfinished(one, settings, "dip", 2) for one in certify(problems, settings, betas)]
