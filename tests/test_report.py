@@ -27,7 +27,7 @@ from margrave import (
     RowBlocks,
     Tuner,
 )
-from margrave.report import SECTIONS, Report, make_report, scored
+from margrave.report import SECTIONS, Report, features, make_report, scored
 from margrave.report.axis import Axis
 from margrave.report.page import Absent, Markup, escaped, percent, tag
 from margrave.solvers import DivideAndConquer
@@ -215,7 +215,7 @@ def test_blocks_of_rows_make_no_difference(monkeypatch, model):
     X, y = load_iris(return_X_y=True)
     model = quickly(model, X, y)
     whole = Page(model.report(X, y))
-    monkeypatch.setattr(scored, "_FEATURES", 4 * 17)
+    monkeypatch.setattr(features, "_VALUES", 4 * 17)
     for again in (Page(model.report(X, y)), Page(model.report(X.tolist(), y.tolist()))):
         assert (again.tiles, again.tables) == (whole.tiles, whole.tables)
         assert again.texts == whole.texts
@@ -253,7 +253,7 @@ def test_means_of_features_far_from_zero():
     """A sum of squares would lose all digits here."""
     rng = np.random.default_rng(0)
     X = 1e9 + rng.normal(size=(300, 1))
-    found = scored.Features()
+    found = features.Features()
     for part in (X[:7], X[7:250], X[250:]):
         found.add(part)
     assert found.deviation[0] == pytest.approx(X.std(), rel=1e-5)
@@ -366,7 +366,7 @@ def test_the_map_of_a_search(search, tmp_path):
         tuner.best_params_["gamma"],
     ]
     assert value(first[3]) == pytest.approx(tuner.best_score_, rel=1e-4)
-    # the best machine knows of the search, also out of a file
+    # the best estimator knows of the search, also out of a file
     assert tuner.best_estimator_.report(X, y) == text
     tuner.best_estimator_.save(tmp_path / "best")
     assert margrave.load(tmp_path / "best").report(X, y) == text
@@ -398,7 +398,7 @@ def test_searches_over_one_parameter(grid, pictures):
     assert "after StandardScaler" in page.words("most-influential-support-vectors")
 
 
-def test_searches_without_a_machine(search):
+def test_searches_without_a_model(search):
     X, y, _ = search
     with pytest.raises(NotFittedError):
         Tuner(SVC(), {"C": [1.0]}).report(X, y)

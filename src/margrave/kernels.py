@@ -19,14 +19,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import sparse
+from numpy.typing import ArrayLike, NDArray
 
 from margrave import _core
-from margrave.rows import RemoteRows
+from margrave.rows import AnyRows, Matrix, RemoteRows, blocks_of, is_csr, is_remote
+from margrave.typing import SparseLike
+
+# k(A, B) for rows A and B, of the type that the user's function expects
+KernelFunction: TypeAlias = Callable[[Any, Any], ArrayLike | SparseLike]
 
 # name -> the parameters that the kernel reads, straight from the compiled table
 KERNELS: dict[str, tuple[str, ...]] = {"precomputed": (), **_core.KERNELS}
@@ -52,7 +55,7 @@ class Kernel:
     Kernel(name='rbf', gamma=0.5, degree=3, coef0=0.0, power=1.0)
     """
 
-    name: str | Callable[[Any, Any], Any]
+    name: str | KernelFunction
     gamma: float = 1.0
     degree: int = 3
     coef0: float = 0.0
@@ -102,7 +105,7 @@ class Kernel:
             raise TypeError(f"the callable kernel {self.name!r} has no compiled form")
         return _core.Kernel(self.name, offset=offset, **self.numbers)
 
-    def diagonal(self, X: Any) -> NDArray[np.float64]:
+    def diagonal(self, X: Matrix) -> NDArray[np.float64]:
         """k(x, x) of every row x."""
         if self.is_precomputed:
             raise ValueError("k(x, x) of new rows is not part of a precomputed kernel matrix")
@@ -112,13 +115,13 @@ class Kernel:
             )
         return self._rows(X).diagonal(np.arange(X.shape[0]))
 
-    def _rows(self, X: Any) -> _core.KernelRows:
+    def _rows(self, X: Matrix) -> _core.KernelRows:
         return _core.KernelRows(
             core_rows(X), self.core(), None, 0.0, [0, X.shape[0]], "float64", 0, 1 << 20, 1, False
         )
 
     def rounding(
-        self, X: Any
+        self, X: Matrix
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """Product and relative error of every row's values, and the square roots of k(x, x).
 
@@ -129,7 +132,7 @@ class Kernel:
         """
         n = X.shape[0]
         if self.is_precomputed or self.is_callable:
-            values = np.diagonal(X) if self.is_precomputed else self.diagonal(X)
+            values = np.diagonal(np.asarray(X)) if self.is_precomputed else self.diagonal(X)
             root = np.sqrt(np.abs(np.asarray(values, dtype=np.float64)))
             return root, np.zeros(n), root
         return self._rows(X).rounding(np.arange(n))
@@ -147,7 +150,7 @@ class Kernel:
         except OverflowError:
             return math.inf
 
-    def values(self, X: Any, points: Any) -> NDArray[np.float64]:
+    def values(self, X: Matrix, points: Matrix) -> NDArray[np.float64]:
         """Kernel values of rows with points (numbers of training rows if precomputed)."""
         if self.is_precomputed:
             return np.asarray(X[:, points], dtype=np.float64)
@@ -159,13 +162,12 @@ class Kernel:
         values: NDArray[np.float64] = tile.astype(np.float64)
         return values
 
-    def evaluate(self, A: Any, B: Any) -> NDArray[np.float64]:
+    def evaluate(self, A: Matrix, B: Matrix) -> NDArray[np.float64]:
         """Call a callable kernel and check what it returns."""
         if not callable(self.name):
             raise TypeError(f"the kernel {self.name!r} is evaluated by the compiled core")
         found = self.name(A, B)
-        found = found.toarray() if sparse.issparse(found) else found
-        values = np.ascontiguousarray(found, dtype=np.float64)
+        values = np.ascontiguousarray(found.toarray() if is_csr(found) else found, dtype=np.float64)
         if values.shape != (A.shape[0], B.shape[0]):
             raise ValueError(
                 f"the kernel function returned shape {values.shape}, expected"
@@ -176,12 +178,12 @@ class Kernel:
         return values
 
 
-def core_rows(X: Any) -> _core.Rows:
+def core_rows(X: Matrix) -> _core.Rows:
     """View the rows of a dense or CSR matrix for the compiled core, without a copy."""
-    if sparse.issparse(X):
+    if is_csr(X):
         indptr = np.ascontiguousarray(X.indptr, dtype=np.int64)
         return _core.Rows.csr(X.data, X.indices, indptr, X.shape[1])
-    return _core.Rows.dense(X)
+    return _core.Rows.dense(np.asarray(X))
 
 
 # the numbers of all kernels, by name: estimators have a parameter for each
@@ -189,11 +191,11 @@ NUMBERS = tuple(field.name for field in fields(Kernel) if field.name != "name")
 
 
 def resolve_kernel(
-    kernel: str | Callable[[Any, Any], Any],
+    kernel: str | KernelFunction,
     gamma: str | float,
-    X: Any,
+    X: AnyRows,
     sample_weight: NDArray[np.float64] | None = None,
-    **numbers: Any,
+    **numbers: float,
 ) -> Kernel:
     """Turn the parameters of an estimator into a Kernel; gamma becomes a number.
 
@@ -203,11 +205,7 @@ def resolve_kernel(
     if callable(kernel) or "gamma" not in KERNELS.get(kernel, ("gamma",)):
         number = 1.0  # not read by this kernel
     elif gamma == "scale":
-        variance = (
-            _remote_variance(X, sample_weight)
-            if isinstance(X, RemoteRows)
-            else weighted_variance(X, sample_weight)
-        )
+        variance = weighted_variance(X, sample_weight)
         number = 1.0 / (X.shape[1] * variance) if variance > 0.0 else 1.0
         if not 0.0 < number < math.inf:
             raise ValueError(
@@ -224,13 +222,15 @@ def resolve_kernel(
     return Kernel(kernel, gamma=number, **plain)
 
 
-def weighted_variance(X: Any, weight: NDArray[np.float64] | None = None) -> float:
+def weighted_variance(X: AnyRows, weight: NDArray[np.float64] | None = None) -> float:
     """Variance of all entries of X, each row counted `weight` times, in double precision.
 
         mean = sum_i w_i sum_j x_ij / (d sum_i w_i),   variance likewise of (x_ij - mean)^2
 
     Two passes over blocks of rows: no float64 copy of X, and zeros of a sparse X stay implicit.
     """
+    if is_remote(X):
+        return _remote_variance(X, weight)
     n, d = X.shape
     rows = np.ones(n) if weight is None else np.asarray(weight, dtype=np.float64)
     total = d * math.fsum(rows)
@@ -238,8 +238,10 @@ def weighted_variance(X: Any, weight: NDArray[np.float64] | None = None) -> floa
         return 0.0
     mean = math.fsum(float(np.sum(w * x)) for w, x in _entries(X, rows)) / total
     spread = math.fsum(float(np.sum(w * (x - mean) ** 2)) for w, x in _entries(X, rows))
-    if sparse.issparse(X):
-        spread += (total - float(rows @ np.diff(X.indptr))) * mean**2
+    for at, block in blocks_of(X):
+        if is_csr(block):
+            implicit = d * math.fsum(rows[at]) - float(rows[at] @ np.diff(block.indptr))
+            spread += implicit * mean**2
     return float(spread / total)
 
 
@@ -255,16 +257,18 @@ def _remote_variance(X: RemoteRows, weight: NDArray[np.float64] | None) -> float
     return max(0.0, math.fsum(rows * squares) / total - mean**2)
 
 
-def _entries(X: Any, weight: NDArray[np.float64]) -> Iterator[tuple[Any, Any]]:
+def _entries(
+    X: AnyRows, weight: NDArray[np.float64]
+) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
     """Yield (weights, stored entries of X in float64) that multiply, for blocks of rows."""
-    n = X.shape[0]
-    size = X.nnz if sparse.issparse(X) else X.size
-    step = max(1, n * _CHUNK // max(size, 1))
-    for first in range(0, n, step):
-        rows = slice(first, min(first + step, n))
-        if sparse.issparse(X):
-            ends = X.indptr[rows.start : rows.stop + 1]
-            values = X.data[ends[0] : ends[-1]].astype(np.float64, copy=False)
-            yield np.repeat(weight[rows], np.diff(ends)), values
-        else:
-            yield weight[rows, None], X[rows].astype(np.float64, copy=False)
+    for at, block in blocks_of(X):
+        n, own = block.shape[0], weight[at]
+        step = max(1, n * _CHUNK // max(block.nnz if is_csr(block) else block.size, 1))
+        for first in range(0, n, step):
+            rows = slice(first, min(first + step, n))
+            if is_csr(block):
+                ends = block.indptr[rows.start : rows.stop + 1]
+                values = block.data[ends[0] : ends[-1]].astype(np.float64, copy=False)
+                yield np.repeat(own[rows], np.diff(ends)), values
+            else:
+                yield own[rows, None], np.asarray(block[rows], dtype=np.float64)

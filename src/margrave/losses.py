@@ -1,4 +1,4 @@
-"""Losses: what a row pays, described by name and numbers.
+"""Losses, described by name and numbers.
 
 A loss enters the dual through h_i(beta) = C_i loss_i*(-beta / C_i). The arithmetic (value,
 conjugate, box, one-variable step, gap term) is compiled once for every loss in ``cpp/loss.hpp``;
@@ -46,7 +46,7 @@ class Loss:
     theta : float, default=0.0
         Half width of the band of margins that cost nothing (margin distribution), in [0, 1).
     upsilon : float, default=0.0
-        Price of a too large margin over that of a too small one (margin distribution), >= 0.
+        Weight of a too large margin relative to a too small one (margin distribution), >= 0.
     quantile : float, default=0.5
         Share of the targets that lie below the score (pinball), in (0, 1).
 
@@ -77,14 +77,14 @@ class Loss:
 
     @property
     def is_dense(self) -> bool:
-        """Whether next to no row ends at a bound or at zero, where it needs no further thought."""
+        """Whether nearly every row has a nonzero variable that is not at its bound."""
         return self.name == "logistic" or (
             self.name == "margin_distribution" and self.upsilon > 0.0
         )
 
     @property
     def is_averaged(self) -> bool:
-        """Whether a machine's parameter is the price of all rows together, however many."""
+        """Whether C is the weight of all rows together, however many there are."""
         return self.name == "margin_distribution"
 
     def steepest(self, y: Floats, C: Floats) -> Floats:
@@ -114,8 +114,8 @@ NUMBERS = tuple(field.name for field in fields(Loss) if field.name != "name")
 class JointLoss:
     """A loss of the scores of all classes; its steps are compiled in ``cpp/joint.hpp``.
 
-    ``value(f, y)`` is what each row pays, ``conjugate(p, y)`` the dual's term of a point p_i of the
-    simplex, where beta_i = C_i (e_y - p_i).
+    ``value(f, y)`` is the loss of each row, ``conjugate(p, y)`` the dual's term of a point p_i of
+    the simplex, where beta_i = C_i (e_y - p_i).
     """
 
     value: Callable[[Floats, Labels], Floats]

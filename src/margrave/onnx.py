@@ -10,16 +10,21 @@ one-class SVMs `label` and `scores`, regressors `variable`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import sparse
+from numpy.typing import ArrayLike, NDArray
+from sklearn.pipeline import Pipeline
 
+from margrave.estimators import OneClassSVM
+from margrave.estimators._base import KernelEstimator
+from margrave.estimators._classifier import KernelClassifier
 from margrave.estimators._files import estimators
+from margrave.kernels import Kernel
+from margrave.rows import is_csr
 
 try:
     import skl2onnx
@@ -28,12 +33,18 @@ try:
 except ImportError:
     raise ImportError("ONNX export needs skl2onnx: pip install 'margrave[onnx]'") from None
 
+if TYPE_CHECKING:
+    from onnx import ModelProto
+    from skl2onnx.common._container import ModelComponentContainer
+    from skl2onnx.common._topology import Operator, Scope, Variable
+
 Floats = NDArray[np.float64]
+Input: TypeAlias = str | NDArray[Any] | np.float64  # of a node: a name, or a constant
 
 _TYPES = {"f": TensorProto.DOUBLE, "i": TensorProto.INT64, "U": TensorProto.STRING}
 
 
-def to_onnx(model: Any, X: Any, **options: Any) -> Any:
+def to_onnx(model: KernelEstimator | Pipeline, X: ArrayLike, **options: object) -> ModelProto:
     """Convert a fitted estimator, or a pipeline that ends with one.
 
     Parameters
@@ -49,16 +60,17 @@ def to_onnx(model: Any, X: Any, **options: Any) -> Any:
     -------
     graph : onnx.ModelProto
     """
-    return skl2onnx.to_onnx(model, np.asarray(X)[:1], **options)
+    graph: ModelProto = skl2onnx.to_onnx(model, np.asarray(X)[:1], **options)
+    return graph
 
 
 class _Graph:
     """Nodes and constants of one model."""
 
-    def __init__(self, scope: Any, container: Any) -> None:
+    def __init__(self, scope: Scope, container: ModelComponentContainer) -> None:
         self.scope, self.container = scope, container
 
-    def constant(self, value: Any) -> str:
+    def constant(self, value: NDArray[Any] | np.float64) -> str:
         """Add an array, and return its name."""
         array = np.asarray(value)
         kind = array.dtype.kind
@@ -69,7 +81,9 @@ class _Graph:
         self.container.add_initializer(name, _TYPES[kind], list(array.shape), flat)
         return name
 
-    def __call__(self, op: str, *inputs: Any, output: str | None = None, **attributes: Any) -> str:
+    def __call__(
+        self, op: str, *inputs: Input, output: str | None = None, **attributes: int
+    ) -> str:
         """Add a node; inputs that are not names become constants."""
         names = [i if isinstance(i, str) else self.constant(i) for i in inputs]
         result: str = output or self.scope.get_unique_variable_name(op.lower())
@@ -78,7 +92,7 @@ class _Graph:
         return result
 
 
-def _scores(graph: _Graph, model: Any, X: str) -> str:
+def _scores(graph: _Graph, model: KernelEstimator, X: str) -> str:
     """Scores of the model's problems, one column each."""
     kernel = model._kernel
     if model._local is not None:
@@ -87,27 +101,28 @@ def _scores(graph: _Graph, model: Any, X: str) -> str:
         raise ValueError("a callable kernel cannot be exported to ONNX")
     b = model.intercept_[None, :]
     if kernel.name == "linear":
-        weights = model.coef_.toarray() if sparse.issparse(model.coef_) else model.coef_
+        coef = model.coef_
+        weights = coef.toarray() if is_csr(coef) else coef
         return graph("Add", graph("MatMul", X, np.asarray(weights, np.float64).T), b)
-    coef: Floats = np.array(model._coefficients()).T
+    coefficients = np.array(model._coefficients()).T
     if kernel.is_precomputed:
         values = graph("Gather", X, model.support_.astype(np.int64), axis=1)
     else:
-        points = model.support_vectors_
-        points = points.toarray() if sparse.issparse(points) else points
-        values = _kernel(graph, kernel, X, points.astype(np.float64))
-    return graph("Add", graph("MatMul", values, coef), b)
+        vectors = model.support_vectors_
+        points = np.asarray(vectors.toarray() if is_csr(vectors) else vectors, dtype=np.float64)
+        values = _kernel(graph, kernel, X, points)
+    return graph("Add", graph("MatMul", values, coefficients), b)
 
 
-def _kernel(graph: _Graph, kernel: Any, X: str, points: Floats) -> str:
+def _kernel(graph: _Graph, kernel: Kernel, X: str, points: Floats) -> str:
     """Kernel values of rows with points."""
-    if kernel.name not in _KERNELS:
+    make = _KERNELS.get(str(kernel.name))
+    if make is None:
         raise ValueError(f"the kernel {kernel.name!r} cannot be exported to ONNX")
-    found: str = _KERNELS[kernel.name](graph, kernel, X, points)
-    return found
+    return make(graph, kernel, X, points)
 
 
-def _affine(graph: _Graph, kernel: Any, X: str, points: Floats) -> str:
+def _affine(graph: _Graph, kernel: Kernel, X: str, points: Floats) -> str:
     """gamma x'z + coef0."""
     scaled = graph("Mul", graph("MatMul", X, points.T), np.float64(kernel.gamma))
     return graph("Add", scaled, np.float64(kernel.coef0))
@@ -127,33 +142,33 @@ def _differences(graph: _Graph, X: str, points: Floats) -> str:
     return graph("Sub", graph("Unsqueeze", X, np.array([1])), points[None])
 
 
-def _poly(graph: _Graph, kernel: Any, X: str, points: Floats) -> str:
+def _poly(graph: _Graph, kernel: Kernel, X: str, points: Floats) -> str:
     return graph("Pow", _affine(graph, kernel, X, points), np.float64(kernel.degree))
 
 
-def _sigmoid(graph: _Graph, kernel: Any, X: str, points: Floats) -> str:
+def _sigmoid(graph: _Graph, kernel: Kernel, X: str, points: Floats) -> str:
     return graph("Tanh", _affine(graph, kernel, X, points))
 
 
-def _rbf(graph: _Graph, kernel: Any, X: str, points: Floats) -> str:
+def _rbf(graph: _Graph, kernel: Kernel, X: str, points: Floats) -> str:
     return graph("Exp", graph("Mul", _squares(graph, X, points), np.float64(-kernel.gamma)))
 
 
-def _laplacian(graph: _Graph, kernel: Any, X: str, points: Floats) -> str:
-    apart = graph("Abs", _differences(graph, X, points))
-    distances = graph("ReduceSum", apart, np.array([2]), keepdims=0)
+def _laplacian(graph: _Graph, kernel: Kernel, X: str, points: Floats) -> str:
+    differences = graph("Abs", _differences(graph, X, points))
+    distances = graph("ReduceSum", differences, np.array([2]), keepdims=0)
     scaled = graph("Mul", distances, np.float64(kernel.gamma))
     return graph("Exp", graph("Neg", graph("Pow", scaled, np.float64(kernel.power))))
 
 
-def _exponential(graph: _Graph, kernel: Any, X: str, points: Floats) -> str:
-    apart = _differences(graph, X, points)  # squares of close points would lose their digits
-    squares = graph("ReduceSum", graph("Mul", apart, apart), np.array([2]), keepdims=0)
+def _exponential(graph: _Graph, kernel: Kernel, X: str, points: Floats) -> str:
+    differences = _differences(graph, X, points)  # squares of close points would lose their digits
+    squares = graph("ReduceSum", graph("Mul", differences, differences), np.array([2]), keepdims=0)
     scaled = graph("Mul", squares, np.float64(kernel.gamma))
     return graph("Exp", graph("Neg", graph("Pow", scaled, np.float64(kernel.power / 2))))
 
 
-def _matern(order: int, graph: _Graph, kernel: Any, X: str, points: Floats) -> str:
+def _matern(order: int, graph: _Graph, kernel: Kernel, X: str, points: Floats) -> str:
     """(1 + t) exp(-t), or with t^2/3 more; t = (order gamma)^(1/2) |x - z|."""
     square = graph("Mul", _squares(graph, X, points), np.float64(order * kernel.gamma))
     t = graph("Sqrt", square)
@@ -163,7 +178,7 @@ def _matern(order: int, graph: _Graph, kernel: Any, X: str, points: Floats) -> s
     return graph("Mul", factor, graph("Exp", graph("Neg", t)))
 
 
-_KERNELS: dict[str, Callable[..., str]] = {
+_KERNELS: dict[str, Callable[[_Graph, Kernel, str, Floats], str]] = {
     "poly": _poly,
     "sigmoid": _sigmoid,
     "rbf": _rbf,
@@ -191,7 +206,7 @@ def _votes(graph: _Graph, scores: str, k: int, comparison: str) -> str:
     return graph("Add", graph("MatMul", won, first), graph("MatMul", lost, second))
 
 
-def _best(graph: _Graph, model: Any, scores: str) -> str:
+def _best(graph: _Graph, model: KernelClassifier, scores: str) -> str:
     """Index of the predicted class."""
     k, order = len(model.classes_), model._tie_order
     probabilistic = hasattr(model, "predict_proba")
@@ -211,7 +226,7 @@ def _best(graph: _Graph, model: Any, scores: str) -> str:
     return graph("Gather", order.astype(np.int64), best)
 
 
-def _decisions(graph: _Graph, model: Any, scores: str) -> str:
+def _decisions(graph: _Graph, model: KernelClassifier, scores: str) -> str:
     """The decision function of several classes."""
     if model._scheme != "ovo" or model.decision_function_shape == "ovo":
         return scores
@@ -223,7 +238,7 @@ def _decisions(graph: _Graph, model: Any, scores: str) -> str:
     return graph("Add", _votes(graph, scores, k, "GreaterOrEqual"), squeezed)
 
 
-def _probabilities(graph: _Graph, model: Any, scores: str) -> str:
+def _probabilities(graph: _Graph, model: KernelClassifier, scores: str) -> str:
     if model._scheme == "softmax":
         return graph("Softmax", scores, axis=1)
     if model._scheme == "binary":
@@ -233,14 +248,15 @@ def _probabilities(graph: _Graph, model: Any, scores: str) -> str:
     return graph("Div", own, graph("ReduceSum", own, np.array([1]), keepdims=1))
 
 
-def _convert(scope: Any, operator: Any, container: Any) -> None:
+def _convert(scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
     """Add the nodes of one estimator."""
-    graph, model = _Graph(scope, container), operator.raw_operator
+    graph = _Graph(scope, container)
+    model: KernelEstimator = operator.raw_operator
     outputs = [variable.full_name for variable in operator.outputs]
     X = graph("Cast", operator.inputs[0].full_name, to=TensorProto.DOUBLE)
     scores = _scores(graph, model, X)
-    if not hasattr(model, "classes_"):
-        if not hasattr(model, "offset_"):
+    if not isinstance(model, KernelClassifier):
+        if not isinstance(model, OneClassSVM):
             graph("Identity", scores, output=outputs[0])
             return
         inside = graph("GreaterOrEqual", scores, np.float64(0.0))
@@ -258,31 +274,38 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
     graph("Identity", found, output=outputs[1])
 
 
-def _labels(model: Any) -> Any:
+def _labels(model: KernelClassifier) -> NDArray[Any]:
     """Classes as an array of strings, integers or doubles."""
-    classes = model.classes_
+    classes: NDArray[Any] = model.classes_
     if classes.dtype.kind in "UO":
         return classes.astype(str)
     return classes.astype(np.float64 if classes.dtype.kind == "f" else np.int64)
 
 
-def _parse(scope: Any, model: Any, inputs: Any, custom_parsers: Any = None) -> Any:
+def _parse(
+    scope: Scope,
+    model: KernelEstimator,
+    inputs: Sequence[Variable],
+    custom_parsers: Mapping[type, Callable[..., Sequence[Variable]]] | None = None,
+) -> Sequence[Variable]:
     """Declare an estimator and its outputs."""
     operator = scope.declare_local_operator(_alias(type(model)), model)
     operator.inputs = list(inputs)
-    if hasattr(model, "classes_") or hasattr(model, "offset_"):
-        kind = _labels(model).dtype.kind if hasattr(model, "classes_") else "i"
+    is_classifier = isinstance(model, KernelClassifier)
+    if is_classifier or isinstance(model, OneClassSVM):
+        kind = _labels(model).dtype.kind if is_classifier else "i"
         types = {"U": StringTensorType, "i": Int64TensorType, "f": DoubleTensorType}
         operator.outputs.append(scope.declare_local_variable("label", types[kind]([None])))
         name = "scores"
     else:
         name = "variable"
-    width = None if hasattr(model, "classes_") else 1
+    width = None if is_classifier else 1
     operator.outputs.append(scope.declare_local_variable(name, DoubleTensorType([None, width])))
-    return operator.outputs
+    outputs: Sequence[Variable] = operator.outputs
+    return outputs
 
 
-def _shapes(operator: Any) -> None:
+def _shapes(operator: Operator) -> None:
     """Nothing to infer: `_parse` declares the shapes of the outputs."""
 
 

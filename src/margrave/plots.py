@@ -6,18 +6,48 @@ when a function is called: ``pip install margrave[plots]``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import sparse
+from numpy.typing import ArrayLike, NDArray
 
-from margrave.report.machine import runs_of
+from margrave.progress import Record
+from margrave.report.estimator import feature_names
+from margrave.report.fit import runs_of
+from margrave.report.input import is_frame
 from margrave.report.scored import margins_of
+from margrave.rows import is_csr
+from margrave.typing import MatrixLike, VectorLike
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+T = TypeVar("T")
+Floats = NDArray[np.float64]
+
+
+class Classifier(Protocol):
+    """A fitted classifier, also of another library."""
+
+    classes_: NDArray[Any]
+
+    @property
+    def decision_function(self) -> Callable[..., ArrayLike]:
+        """Scores of rows."""
+        ...
+
+    @property
+    def predict(self) -> Callable[..., ArrayLike]:
+        """Labels of rows."""
+        ...
+
+
+class Recorded(Protocol):
+    """A fitted estimator with a history of its fit."""
+
+    history_: list[Record]
+
 
 # blue and orange first: they can be distinguished by colour-blind readers and in greyscale
 _COLOURS = ("#2b6cb0", "#dd6b20", "#2f855a", "#805ad5", "#b83280", "#b7791f", "#319795", "#718096")
@@ -26,9 +56,9 @@ _POINTS = 2000  # rows drawn over a boundary: more would hide it
 
 
 def margin_distribution(
-    estimators: Any,
-    X: Any,
-    y: Any,
+    estimators: Classifier | Sequence[Classifier],
+    X: MatrixLike,
+    y: VectorLike,
     ax: Axes | None = None,
     labels: Sequence[str] | None = None,
 ) -> Axes:
@@ -87,7 +117,11 @@ def margin_distribution(
 
 
 def decision_boundary(
-    estimator: Any, X: Any, y: Any, ax: Axes | None = None, resolution: int = 300
+    estimator: Classifier,
+    X: MatrixLike,
+    y: VectorLike,
+    ax: Axes | None = None,
+    resolution: int = 300,
 ) -> Axes:
     """Draw the decision boundary of a classifier with two features, and some of the rows.
 
@@ -109,16 +143,15 @@ def decision_boundary(
     -------
     ax : matplotlib Axes
     """
-    from_names = [str(name) for name in getattr(X, "columns", [])]
-    X = X.toarray() if sparse.issparse(X) else np.asarray(X)
+    points = X.toarray() if is_csr(X) else np.asarray(X)
     y = np.asarray(y)
-    if X.ndim != 2 or X.shape[1] != 2:
-        raise ValueError(f"a boundary needs exactly two features, but X has shape {X.shape}")
+    if points.ndim != 2 or points.shape[1] != 2:
+        raise ValueError(f"a boundary needs exactly two features, but X has shape {points.shape}")
     ax = _axes(ax)
     classes = np.asarray(estimator.classes_)
     colours = _palette(len(classes))
-    xs, ys = (_span(X[:, axis], resolution) for axis in (0, 1))
-    grid = np.stack([part.ravel() for part in np.meshgrid(xs, ys)], axis=1).astype(X.dtype)
+    xs, ys = (_span(points[:, axis], resolution) for axis in (0, 1))
+    grid = np.stack([part.ravel() for part in np.meshgrid(xs, ys)], axis=1).astype(points.dtype)
     if len(classes) == 2:
         _shade_scores(ax, xs, ys, _of_arrays(estimator.decision_function, grid), colours)
     else:
@@ -128,17 +161,17 @@ def decision_boundary(
     for label, colour in zip(classes, colours, strict=True):
         rows = shown[y[shown] == label]
         ax.scatter(
-            X[rows, 0],
-            X[rows, 1],
+            points[rows, 0],
+            points[rows, 1],
             s=9,
             color=colour,
             edgecolor="white",
             linewidth=0.3,
             label=str(label),
         )
-    names = from_names or [str(n) for n in getattr(estimator, "feature_names_in_", ())]
-    ax.set_xlabel(names[0] if names else "feature 1")
-    ax.set_ylabel(names[1] if names else "feature 2")
+    names = X.columns if is_frame(X) else feature_names(estimator)
+    ax.set_xlabel("feature 1" if names is None else str(names[0]))
+    ax.set_ylabel("feature 2" if names is None else str(names[1]))
     ax.set_xlim(xs[0], xs[-1])
     ax.set_ylim(ys[0], ys[-1])
     ax.set_title("Decision boundary", loc="left", fontweight="bold", color=_INK)
@@ -148,7 +181,9 @@ def decision_boundary(
 
 
 def convergence(
-    estimators: Any, ax: Axes | None = None, labels: Sequence[str] | None = None
+    estimators: Recorded | Sequence[Recorded],
+    ax: Axes | None = None,
+    labels: Sequence[str] | None = None,
 ) -> Axes:
     """Draw the relative duality gap and the objective over the time of the fit.
 
@@ -183,9 +218,8 @@ def convergence(
                 label=None if number else f"{name}: gap",
             )  # fmt: skip
             right.plot(seconds, objective, color=colour, lw=1.0, ls="--", alpha=0.8)
-        tol = getattr(model, "tol", None)
-        if tol is not None:
-            ax.axhline(tol, color=colour, lw=1.0, ls=":")
+        if hasattr(model, "tol") and model.tol is not None:
+            ax.axhline(model.tol, color=colour, lw=1.0, ls=":")
     ax.plot([], [], color=_INK, lw=1.0, ls="--", label="objective")
     ax.set_yscale("log")
     values = [r["objective"] for model in models for r in model.history_ if r["objective"] > 0]
@@ -201,7 +235,7 @@ def convergence(
     return _polish(ax)
 
 
-def margins(estimator: Any, X: Any, y: Any) -> NDArray[np.float64]:
+def margins(estimator: Classifier, X: MatrixLike, y: VectorLike) -> Floats:
     """Margin of each row: y f(x), or for several classes own score minus best other score."""
     classes = np.asarray(estimator.classes_)
     y = np.asarray(y)
@@ -215,7 +249,7 @@ def margins(estimator: Any, X: Any, y: Any) -> NDArray[np.float64]:
     return margins_of(scores, own)
 
 
-def _histogram(ax: Any, sample: Any, low: float, high: float, colour: str, label: str) -> None:
+def _histogram(ax: Axes, sample: Floats, low: float, high: float, colour: str, label: str) -> None:
     bins = np.linspace(low, high, 90)
     height, _ = np.histogram(np.clip(sample, low, high), bins=bins)
     share = 100.0 * height / len(sample)
@@ -223,7 +257,7 @@ def _histogram(ax: Any, sample: Any, low: float, high: float, colour: str, label
     ax.stairs(share, bins, color=colour, lw=1.6, label=label)
 
 
-def _cumulative(ax: Any, sample: Any, low: float, high: float, colour: str, label: str) -> None:
+def _cumulative(ax: Axes, sample: Floats, low: float, high: float, colour: str, label: str) -> None:
     ordered = np.sort(sample)
     share = 100.0 * np.arange(1, len(ordered) + 1) / len(ordered)
     ax.step(
@@ -273,11 +307,11 @@ def _palette(n: int) -> list[str]:
     return [to_hex(colormaps["turbo"](i / (n - 1))) for i in range(n)]
 
 
-def _several(estimators: Any) -> list[Any]:
-    return list(estimators) if isinstance(estimators, list | tuple) else [estimators]
+def _several(estimators: T | Sequence[T]) -> list[T]:
+    return list(estimators) if isinstance(estimators, Sequence) else [estimators]
 
 
-def _names(models: list[Any], labels: Sequence[str] | None) -> list[str]:
+def _names(models: Sequence[object], labels: Sequence[str] | None) -> list[str]:
     if labels is None:
         return [type(model).__name__ for model in models]
     names = [labels] if isinstance(labels, str) else list(labels)
@@ -286,13 +320,13 @@ def _names(models: list[Any], labels: Sequence[str] | None) -> list[str]:
     return names
 
 
-def _span(values: NDArray[Any], resolution: int) -> NDArray[np.float64]:
+def _span(values: NDArray[Any], resolution: int) -> Floats:
     low, high = np.quantile(values, [0.0005, 0.9995])  # ignore single outliers
     pad = 0.06 * (high - low) or 1.0
     return np.linspace(low - pad, high + pad, resolution)
 
 
-def _of_arrays(method: Any, grid: NDArray[Any]) -> NDArray[Any]:
+def _of_arrays(method: Callable[..., ArrayLike], grid: NDArray[Any]) -> NDArray[Any]:
     """Evaluate on an array without warnings about missing feature names."""
     import warnings
 
@@ -301,7 +335,7 @@ def _of_arrays(method: Any, grid: NDArray[Any]) -> NDArray[Any]:
         return np.asarray(method(grid))
 
 
-def _shade_scores(ax: Any, xs: Any, ys: Any, scores: Any, colours: list[str]) -> None:
+def _shade_scores(ax: Axes, xs: Floats, ys: Floats, scores: Floats, colours: list[str]) -> None:
     from matplotlib.colors import LinearSegmentedColormap
 
     shades = LinearSegmentedColormap.from_list("scores", [colours[0], "#ffffff", colours[1]])
@@ -316,7 +350,14 @@ def _shade_scores(ax: Any, xs: Any, ys: Any, scores: Any, colours: list[str]) ->
     )  # fmt: skip
 
 
-def _shade_classes(ax: Any, xs: Any, ys: Any, labels: Any, classes: Any, colours: Any) -> None:
+def _shade_classes(
+    ax: Axes,
+    xs: Floats,
+    ys: Floats,
+    labels: NDArray[Any],
+    classes: NDArray[Any],
+    colours: list[str],
+) -> None:
     from matplotlib.colors import ListedColormap
 
     Z = np.searchsorted(classes, labels).reshape(len(ys), len(xs))

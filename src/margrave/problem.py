@@ -22,7 +22,16 @@ from numpy.typing import NDArray
 from margrave import _core
 from margrave.kernels import Kernel, core_rows
 from margrave.losses import JOINT_LOSSES, Loss
-from margrave.rows import AnyRows, in_blocks, in_memory, is_csr, is_remote, loaded
+from margrave.rows import (
+    AnyRows,
+    Matrix,
+    RemoteRows,
+    in_blocks,
+    in_memory,
+    is_csr,
+    is_remote,
+    loaded,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -120,7 +129,7 @@ class Data:
     @cached_property
     def rounding(self) -> tuple[Floats, Floats, Floats]:
         """Bounds on the rounding errors of kernel values (`Kernel.rounding`), for every row."""
-        X: AnyRows = self.X
+        X: Matrix | RemoteRows = self.X
         if not is_remote(X):
             return self.kernel.rounding(X)
         # all that is known of these rows is their largest entry

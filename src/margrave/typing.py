@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from margrave.rows import RowBlocks
+from margrave.rows import Matrix, RowBlocks
 
 
 class SparseLike(Protocol):
@@ -33,6 +33,6 @@ class Collection(Protocol):
         ...
 
 
-MatrixLike: TypeAlias = ArrayLike | SparseLike | RowBlocks | Collection | Sequence[Any]
+MatrixLike: TypeAlias = ArrayLike | SparseLike | Matrix | RowBlocks | Collection | Sequence[Any]
 VectorLike: TypeAlias = ArrayLike | Collection | Sequence[Any]
 Seed: TypeAlias = int | np.random.RandomState | None

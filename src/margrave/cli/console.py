@@ -6,9 +6,8 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
-from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 INTERRUPTED = 130  # as in shells after Ctrl-C
 MESSAGES = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -19,12 +18,12 @@ def say(text: str) -> None:
     MESSAGES.print(text, markup=False)
 
 
-def show(thing: Any) -> None:
+def show(thing: RenderableType) -> None:
     """Print a result or a table."""
     Console(highlight=False, soft_wrap=isinstance(thing, str)).print(thing, markup=False)
 
 
-def run(command: Callable[[], Any], name: str) -> int:
+def run(command: Callable[[], int | None], name: str) -> int:
     """Run a command and return its exit code; errors and warnings are printed as one line."""
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: say(f"{name}: {_one_line(message)}")
@@ -54,5 +53,5 @@ def _message(error: BaseException) -> str:
     return _one_line(error)
 
 
-def _one_line(message: Any) -> str:
+def _one_line(message: str | BaseException) -> str:
     return " ".join(str(message).split())

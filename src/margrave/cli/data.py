@@ -7,11 +7,9 @@ line.
 
 from __future__ import annotations
 
-import csv
-import io
-import math
 import os
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from margrave.io.files import read_bytes
+from margrave.cli.columns import ArrayColumn, Column, read_csv, read_parquet
 from margrave.io.libsvm import read_libsvm
+from margrave.rows import CSR, Matrix
 
 _PACKED = (".gz", ".bz2", ".xz")
 _DENSE = 0.25  # from this fraction of nonzero entries on, rows are converted to dense
@@ -32,25 +31,34 @@ _LABELS = ("label", "target", "class", "y")  # names of columns that are labels 
 class Table:
     """Rows, labels (None if there are none), and notes about the file to store with a model."""
 
-    X: Any
+    X: Matrix
     y: NDArray[Any] | None
     notes: dict[str, Any] = field(default_factory=dict)
 
+    def labels(self, path: str) -> NDArray[Any]:
+        """The labels, which the file must have."""
+        if self.y is None:
+            raise ValueError(f"{path}: there are no labels to compare with")
+        return self.y
+
 
 def read_table(
-    path: str, label: str | None = None, model: Any = None, notes: dict[str, Any] | None = None
+    path: str,
+    label: str | None = None,
+    expected: int | None = None,
+    notes: dict[str, Any] | None = None,
 ) -> Table:
-    """Read a file for training or, with a model and its notes, for prediction."""
-    known, expected = notes or {}, getattr(model, "n_features_in_", None)
+    """Read a file for training or, with a model's number of features and notes, for prediction."""
+    known = notes or {}
     suffixes = [s.lower() for s in Path(path).suffixes]
     while suffixes and suffixes[-1] in _PACKED:
         suffixes.pop()
     kind = suffixes[-1] if suffixes else ""
     if kind in (".csv", ".tsv"):
-        names, columns = _csv(path, "\t" if kind == ".tsv" else None)
+        names, columns = read_csv(path, "\t" if kind == ".tsv" else None)
         table = _split(path, names, columns, label, known, expected)
     elif kind in (".parquet", ".pq"):
-        names, columns = _parquet(path)
+        names, columns = read_parquet(path)
         table = _split(path, names, columns, label, known, expected)
     elif kind in (".npy", ".npz"):
         table = _numpy(path, label, known, expected)
@@ -74,10 +82,10 @@ def _check_columns(path: str, table: Table, known: dict[str, Any], expected: int
             raise ValueError(f"{path}: a column is named {mine!r}, the model expects {theirs!r}")
 
 
-def dense_enough(X: Any) -> Any:
+def dense_enough(X: CSR) -> Matrix:
     """Sparse rows as a dense array if many entries are nonzero, which is then faster."""
     cells = X.shape[0] * X.shape[1]
-    return X.toarray() if sparse.issparse(X) and cells and X.nnz >= _DENSE * cells else X
+    return X.toarray() if cells and X.nnz >= _DENSE * cells else X
 
 
 def _libsvm(path: str, known: dict[str, Any], expected: int | None) -> Table:
@@ -93,124 +101,10 @@ def _libsvm(path: str, known: dict[str, Any], expected: int | None) -> Table:
 # --- tables --------------------------------------------------------------------------------
 
 
-def _csv(path: str, delimiter: str | None) -> tuple[list[str] | None, list[Any]]:
-    """Names (None without a header) and columns: arrays of numbers, or lists of strings."""
-    try:
-        text = bytes(read_bytes(path)).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not a text file (byte {error.start})") from None
-    if "\0" in text:
-        raise ValueError(f"{path}: not a text file (byte {text.index(chr(0))})")
-    if delimiter is None:
-        first = text[: text.find("\n")] if "\n" in text else text
-        delimiter = next((d for d in ",;\t" if d in first), ",")
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-    rows, at = [], []
-    try:
-        for row in reader:
-            if row:
-                rows.append(row)
-                at.append(reader.line_num)
-                if len(row) != len(rows[0]):
-                    what = f"{len(row)} cells, the first line has {len(rows[0])}"
-                    raise ValueError(f"{path}:{reader.line_num}: {what}")
-    except csv.Error as error:
-        raise ValueError(f"{path}:{reader.line_num}: {error}") from None
-    names = None
-    if rows and not any(_number(cell) is not None for cell in rows[0]):
-        names, rows, at = [cell.strip() for cell in rows[0]], rows[1:], at[1:]
-    if not rows:
-        raise ValueError(f"{path}: the file contains no rows")
-    return names, [_Column([row[c] for row in rows], at) for c in range(len(rows[0]))]
-
-
-@dataclass
-class _Column:
-    """Cells of a CSV column, and their line numbers."""
-
-    cells: list[str]
-    lines: list[int]
-
-    def numbers(self, path: str, name: str) -> NDArray[np.float64]:
-        try:
-            found = np.array([float(cell) for cell in self.cells])
-            if np.isfinite(found).all() and not any("_" in cell for cell in self.cells):
-                return found
-        except ValueError:
-            pass
-        wrong = next(i for i, cell in enumerate(self.cells) if not _is_finite(cell))
-        cell = self.cells[wrong].strip()
-        what = f"{cell[:40]!r} is not a finite number" if cell else "a cell is empty"
-        raise ValueError(f"{path}:{self.lines[wrong]}: {name}: {what}")
-
-    def labels(self, path: str, name: str) -> NDArray[Any]:
-        for line, cell in zip(self.lines, self.cells, strict=True):
-            if not cell.strip():
-                raise ValueError(f"{path}:{line}: {name}: the label is missing")
-        if all(_number(cell) is not None for cell in self.cells):
-            return self.numbers(path, name)
-        return np.array([cell.strip() for cell in self.cells])
-
-
-def _number(cell: str) -> float | None:
-    try:
-        return None if "_" in cell else float(cell)  # only Python accepts 1_000
-    except ValueError:
-        return None
-
-
-def _is_finite(cell: str) -> bool:
-    number = _number(cell)
-    return number is not None and math.isfinite(number)
-
-
-def _parquet(path: str) -> tuple[list[str], list[Any]]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise ValueError(
-            f"{path}: reading Parquet needs pyarrow: pip install 'margrave[parquet]'"
-        ) from None
-    try:
-        table = pyarrow.parquet.read_table(path)
-    except pyarrow.ArrowInvalid as error:
-        raise ValueError(f"{path}: not a Parquet file: {error}") from None
-    return list(table.column_names), [_ParquetColumn(column) for column in table.columns]
-
-
-@dataclass
-class _ParquetColumn:
-    column: Any
-
-    def numbers(self, path: str, name: str) -> NDArray[np.float64]:
-        values = self._values(path, name)
-        if values.dtype.kind not in "biuf":
-            raise ValueError(f"{path}: {name}: the column is not numeric")
-        found: NDArray[np.float64] = values.astype(np.float64)
-        wrong = np.flatnonzero(~np.isfinite(found))
-        if len(wrong):
-            raise ValueError(f"{path}: {name}: row {wrong[0] + 1} is not a finite number")
-        return found
-
-    def labels(self, path: str, name: str) -> NDArray[Any]:
-        values = self._values(path, name)
-        if values.dtype.kind in "biuf":
-            return self.numbers(path, name)
-        return np.array([str(value) for value in values])
-
-    def _values(self, path: str, name: str) -> NDArray[Any]:
-        if self.column.null_count:
-            row = self.column.is_null().to_pylist().index(True) + 1
-            raise ValueError(f"{path}: {name}: row {row} is empty")
-        values: NDArray[Any] = self.column.to_numpy()
-        return values
-
-
 def _split(
     path: str,
     names: list[str] | None,
-    columns: list[Any],
+    columns: Sequence[Column],
     label: str | None,
     known: dict[str, Any],
     expected: int | None,
@@ -272,7 +166,7 @@ def _numpy(path: str, label: str | None, known: dict[str, Any], expected: int | 
         if found.ndim != 2:
             raise ValueError(f"{path}: the array has {found.ndim} dimensions instead of 2")
         _check_numbers(path, "the array", found)
-        columns = [_ArrayColumn(found[:, c]) for c in range(found.shape[1])]
+        columns = [ArrayColumn(found[:, c]) for c in range(found.shape[1])]
         return _split(path, None, columns, label, known, expected)
     X = _npz_rows(path, arrays)
     y = arrays.get("y", arrays.get("target"))
@@ -285,7 +179,7 @@ def _numpy(path: str, label: str | None, known: dict[str, Any], expected: int | 
     return Table(X, y, {})
 
 
-def _npz_rows(path: str, arrays: dict[str, Any]) -> Any:
+def _npz_rows(path: str, arrays: dict[str, NDArray[Any]]) -> Matrix:
     """Rows 'X', or the parts of a sparse matrix as SciPy writes them."""
     if "X" in arrays:
         X = arrays["X"]
@@ -306,7 +200,7 @@ def _npz_rows(path: str, arrays: dict[str, Any]) -> Any:
     return dense_enough(matrix.astype(np.float64))
 
 
-def _check_numbers(path: str, name: str, array: Any) -> None:
+def _check_numbers(path: str, name: str, array: NDArray[Any]) -> None:
     if array.dtype.kind not in "biuf":
         raise ValueError(f"{path}: {name} is not numeric but {array.dtype}")
     if not np.isfinite(array).all():
@@ -314,25 +208,16 @@ def _check_numbers(path: str, name: str, array: Any) -> None:
         raise ValueError(f"{path}: {name}: row {where[0] + 1} is not a finite number")
 
 
-@dataclass
-class _ArrayColumn:
-    values: NDArray[Any]
-
-    def numbers(self, path: str, name: str) -> NDArray[np.float64]:
-        return self.values.astype(np.float64)
-
-    labels = numbers
-
-
 def text_of(values: NDArray[Any]) -> bytes:
     """Labels or numbers, one row per line, in the shortest form that reads back unchanged."""
     rows = values.tolist()
     if values.ndim == 1:
         rows = [[value] for value in rows]
-    return "".join(" ".join(map(_word, row)) + "\n" for row in rows).encode()
+    return "".join(" ".join(map(word_of, row)) + "\n" for row in rows).encode()
 
 
-def _word(value: Any) -> str:
+def word_of(value: str | float) -> str:
+    """A label or number as text; whole numbers have no decimal point."""
     if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53:
         return str(int(value))
     return str(value)

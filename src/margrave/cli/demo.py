@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,27 @@ from numpy.typing import NDArray
 from rich.table import Table
 from sklearn.model_selection import train_test_split
 
-from margrave.cli import machines
+from margrave.cli import estimators
 from margrave.cli.console import say, show
 from margrave.cli.data import Table as Rows
 from margrave.cli.data import read_table
 from margrave.estimators import SVC
+from margrave.rows import Matrix
 
 ROWS, TEST_ROWS, SUBSAMPLE = 100_000, 20_000, 40_000
 C, GAMMA = 1.0, 3.0
 OUTPUT = Path("demo_output")
+
+
+@dataclass(frozen=True)
+class Result:
+    """A fitted model, with the number of its training rows, its time and its gap."""
+
+    name: str
+    rows: int
+    seconds: float
+    model: SVC | sklearn.svm.SVC
+    gap: float
 
 
 def spirals(n: int, seed: int) -> tuple[NDArray[np.float32], NDArray[Any]]:
@@ -35,7 +48,7 @@ def spirals(n: int, seed: int) -> tuple[NDArray[np.float32], NDArray[Any]]:
     return X.astype(np.float32), np.where(y == 1, "orange", "blue")
 
 
-def gap_of(model: Any, X: Any, y: Any, C: float) -> float:
+def gap_of(model: sklearn.svm.SVC, X: Matrix, y: NDArray[Any], C: float) -> float:
     """Relative duality gap of a binary scikit-learn model, which does not report one.
 
     P = 1/2 beta'K beta + C sum_i max(0, 1 - y_i f_i),   D = 1/2 beta'K beta - sum_i |beta_i|
@@ -49,27 +62,27 @@ def gap_of(model: Any, X: Any, y: Any, C: float) -> float:
     return (primal + dual) / max(abs(primal), abs(dual))
 
 
-def timed(model: Any, X: Any, y: Any) -> float:
+def timed(model: SVC | sklearn.svm.SVC, X: Matrix, y: NDArray[Any]) -> float:
     """Fit, and return the time in seconds."""
     begin = time.perf_counter()
     model.fit(X, y)
     return time.perf_counter() - begin
 
 
-def table_of(title: str, lines: list[tuple[str, int, float, Any, float]], X: Any, y: Any) -> Table:
-    """Table of (name, rows, seconds, model, gap) with the accuracy on held-out rows."""
+def table_of(title: str, results: list[Result], X: Matrix, y: NDArray[Any]) -> Table:
+    """Table of the results, with the accuracy on held-out rows."""
     table = Table(title=title)
     table.add_column("model", no_wrap=True)
     for column in ("rows", "seconds", "support vectors", "duality gap", "test accuracy"):
         table.add_column(column, justify="right")
-    for name, rows, seconds, model, gap in lines:
+    for one in results:
         table.add_row(
-            name,
-            f"{rows:,}",
-            f"{seconds:.1f}",
-            f"{len(model.support_):,}",
-            "-" if np.isnan(gap) else f"{gap:.1e}",
-            f"{100 * model.score(X, y):.2f} %",
+            one.name,
+            f"{one.rows:,}",
+            f"{one.seconds:.1f}",
+            f"{len(one.model.support_):,}",
+            "-" if np.isnan(one.gap) else f"{one.gap:.1e}",
+            f"{100 * one.model.score(X, y):.2f} %",
         )
     return table
 
@@ -87,13 +100,12 @@ def main() -> None:
     theirs = sklearn.svm.SVC(C=C, gamma=GAMMA)
     their_seconds = timed(theirs, X_part, y_part)
     gap = gap_of(theirs, X_part, y_part, C)
-    lines = [
-        ("margrave", ROWS, our_seconds, ours, ours.gap_),
-        ("scikit-learn (subsample)", SUBSAMPLE, their_seconds, theirs, gap),
+    results = [
+        Result("margrave", ROWS, our_seconds, ours, ours.gap_),
+        Result("scikit-learn (subsample)", SUBSAMPLE, their_seconds, theirs, gap),
     ]
-    show(
-        table_of(f"Two noisy spirals, rbf kernel, C={C:g}, gamma={GAMMA:g}", lines, X_test, y_test)
-    )
+    title = f"Two noisy spirals, rbf kernel, C={C:g}, gamma={GAMMA:g}"
+    show(table_of(title, results, X_test, y_test))
     say(
         f"scikit-learn was trained on {SUBSAMPLE / ROWS:.0%} of the rows; it reports no gap, so"
         " margrave computed it."
@@ -101,32 +113,35 @@ def main() -> None:
     draw(ours, theirs, X_test, y_test)
 
 
-def draw(ours: SVC, theirs: Any, X: Any, y: Any) -> None:
+def draw(ours: SVC, theirs: sklearn.svm.SVC, X: NDArray[np.float32], y: NDArray[Any]) -> None:
     """Save the figures, and print their paths."""
     try:
         import matplotlib
     except ImportError:
         say("for pictures: pip install 'margrave[plots]'")
         return
+    matplotlib.use("Agg")  # files only: works without a display
+    from matplotlib import pyplot
+
     from margrave import plots
 
-    matplotlib.use("Agg")  # files only: works without a display
     OUTPUT.mkdir(exist_ok=True)
-    boundary: Any = plots.decision_boundary(ours, X, y)
-    boundary.set_title(f"margrave.SVC on {ROWS:,} rows", loc="left", fontweight="bold")
-    boundary.set_aspect("equal")
-    boundary.figure.set_size_inches(6.5, 6.5)
+    boundary, ax = pyplot.subplots(figsize=(6.5, 6.5), layout="constrained")
+    plots.decision_boundary(ours, X, y, ax)
+    ax.set_title(f"margrave.SVC on {ROWS:,} rows", loc="left", fontweight="bold")
+    ax.set_aspect("equal")
+    margins, ax = pyplot.subplots(figsize=(7.0, 4.6), layout="constrained")
     names = [f"margrave, {ROWS:,} rows", f"scikit-learn, {SUBSAMPLE:,} rows"]
-    margins: Any = plots.margin_distribution([ours, theirs], X, y, labels=names)
-    for ax, name in ((boundary, "demo_boundary.png"), (margins, "demo_margins.png")):
-        ax.figure.savefig(OUTPUT / name, dpi=150)
+    plots.margin_distribution([ours, theirs], X, y, ax, names)
+    for figure, name in ((boundary, "demo_boundary.png"), (margins, "demo_margins.png")):
+        figure.savefig(OUTPUT / name, dpi=150)
         say(f"wrote {(OUTPUT / name).resolve()}")
 
 
 def compare(
     data: str | None,
     C: float,
-    gamma: Any,
+    gamma: str | float | None,
     scale: str,
     label: str | None,
     most: int,
@@ -140,7 +155,7 @@ def compare(
         table, title = read_table(data, label), data
     X, X_test, y, y_test = train_test_split(table.X, table.y, test_size=0.2, random_state=0)
     X, y = X[:most], y[:most]
-    scaler = machines.make_scaler(scale, X)
+    scaler = estimators.make_scaler(scale, X)
     if scaler is not None:
         X, X_test = scaler.fit_transform(X), scaler.transform(X_test)
     parameters: dict[str, Any] = {"C": C, "gamma": "scale" if gamma is None else gamma}
@@ -150,9 +165,9 @@ def compare(
     their_seconds = timed(theirs, X, y)
     binary = len(ours.classes_) == 2 and not hasattr(theirs.dual_coef_, "toarray")
     gap = gap_of(theirs, X, y, C) if binary else float("nan")
-    lines = [
-        ("margrave", X.shape[0], our_seconds, ours, ours.gap_),
-        ("scikit-learn", X.shape[0], their_seconds, theirs, gap),
+    results = [
+        Result("margrave", X.shape[0], our_seconds, ours, ours.gap_),
+        Result("scikit-learn", X.shape[0], their_seconds, theirs, gap),
     ]
-    show(table_of(f"{title}, rbf kernel, C={C:g}", lines, X_test, y_test))
+    show(table_of(f"{title}, rbf kernel, C={C:g}", results, X_test, y_test))
     return 0

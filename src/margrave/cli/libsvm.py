@@ -9,18 +9,25 @@ Options, files and messages are those of LIBSVM; both read each other's model fi
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import is_regressor
 
-from margrave.cli import machines
+from margrave.cli import estimators, model_files
 from margrave.cli.console import INTERRUPTED, run, say, show
 from margrave.cli.data import name_of, read_table, text_of
 from margrave.cli.train import megabytes
 from margrave.cli.use import kernel_values, rows_for
 from margrave.estimators import save_libsvm_model
+from margrave.estimators._base import KernelEstimator
 from margrave.io.files import replacing
+from margrave.report.estimator import final_estimator
+from margrave.rows import Matrix
+
+Number = TypeVar("Number", int, float)
 
 _TRAIN = "usage: margrave-train [options] training_set_file [model_file]"
 _PREDICT = "usage: margrave-predict [-b 0] [-q] test_file model_file output_file"
@@ -67,7 +74,7 @@ def options_of(
     return options, weights, rest
 
 
-def _number(options: dict[str, str], letter: str, kind: type = float) -> Any:
+def _number(options: dict[str, str], letter: str, kind: Callable[[str], Number]) -> Number:
     try:
         return kind(options[letter])
     except ValueError:
@@ -79,25 +86,25 @@ def _train(arguments: Sequence[str]) -> int:
     if not 1 <= len(files) <= 2:
         raise ValueError(_TRAIN)
     if "b" in options and _number(options, "b", int):
-        raise ValueError(machines.NO_PROBABILITIES)
+        raise ValueError(estimators.NO_PROBABILITIES)
     estimator = _estimator(options)
     data = files[0]
     model_file = files[1] if len(files) == 2 else f"{name_of(data)}.model"
     folds = _number(options, "v", int) if "v" in options else None
     if folds is None:
-        machines.check_output(model_file)
+        model_files.check_output(model_file)
     X, y = _rows(data, estimator)
     if weights and hasattr(estimator, "class_weight"):
         known = {text_of(np.array([label])).decode().strip() for label in np.unique(y)}
         for label in weights.keys() - known:
             say(f"WARNING: class label {label} specified in weight is not found")
         pairs = [f"{label}={value}" for label, value in weights.items() if label in known]
-        estimator.set_params(class_weight=machines.class_weights(pairs, y))
+        estimator.set_params(class_weight=estimators.class_weights(pairs, y))
     if folds is not None:
-        predicted = machines.cross_validate(estimator, None, X, y, folds)
+        predicted = estimators.cross_validate(estimator, None, X, y, folds)
         _report("Cross Validation ", estimator, y, predicted)
         return 0
-    done = machines.train(estimator, None, X, y)
+    done = estimators.train(estimator, None, X, y)
     save_libsvm_model(estimator, model_file)
     if "q" not in options:
         show(f"optimization finished, #iter = {estimator.n_iter_}")
@@ -106,30 +113,29 @@ def _train(arguments: Sequence[str]) -> int:
     return INTERRUPTED if done.interrupted else 0
 
 
-def _estimator(options: dict[str, str]) -> Any:
+def _estimator(options: dict[str, str]) -> KernelEstimator:
     """Create the estimator with LIBSVM's defaults, without parameters that it does not have."""
-    given: dict[str, Any] = {"gamma": "auto", "verbose": 0 if "q" in options else 1}
+    given: dict[str, object] = {"gamma": "auto", "verbose": 0 if "q" in options else 1}
     for letter, name in _NUMBERS.items():
         if letter in options:
-            given[name] = _number(options, letter)
+            given[name] = _number(options, letter, float)
     if "d" in options:
         given["degree"] = _number(options, "d", int)
-    if "g" in options and _number(options, "g") != 0:
-        given["gamma"] = _number(options, "g")
+    if "g" in options and _number(options, "g", float) != 0:
+        given["gamma"] = _number(options, "g", float)
     if "m" in options:
         given["memory_limit"] = megabytes(options["m"])
     for letter, count in (("s", 5), ("t", 5)):
         if options.get(letter, "0") not in map(str, range(count)):
             raise ValueError(f"-{letter} must be from 0 to {count - 1}, got {options[letter]!r}")
-    given["kernel"] = machines.kernel_name(options.get("t", "2"))
-    return machines.make(options.get("s", "0"), given, strict=False)
+    given["kernel"] = estimators.kernel_name(options.get("t", "2"))
+    return estimators.make(options.get("s", "0"), given, strict=False)
 
 
-def _rows(data: str, estimator: Any) -> tuple[Any, Any]:
+def _rows(data: str, estimator: KernelEstimator) -> tuple[Matrix, NDArray[Any]]:
     table = read_table(data)
-    if estimator.kernel == "precomputed":
-        return kernel_values(data, table), table.y
-    return table.X, table.y
+    X = kernel_values(data, table) if estimator.kernel == "precomputed" else table.X
+    return X, table.labels(data)
 
 
 def _predict(arguments: Sequence[str]) -> int:
@@ -137,22 +143,24 @@ def _predict(arguments: Sequence[str]) -> int:
     if len(files) != 3:
         raise ValueError(_PREDICT)
     if "b" in options and _number(options, "b", int):
-        raise ValueError(machines.NO_PROBABILITIES)
+        raise ValueError(estimators.NO_PROBABILITIES)
     data, model_file, output = files
-    machines.check_output(output)
+    model_files.check_output(output)
     model, table = rows_for(model_file, data)
     predicted = np.asarray(model.predict(table.X))
     with replacing(output) as file:
         file.write(text_of(predicted))
     if "q" not in options:
-        _report("", machines.final_estimator(model), table.y, predicted)
+        _report("", final_estimator(model), table.labels(data), predicted)
     return 0
 
 
-def _report(title: str, estimator: Any, y: Any, predicted: Any) -> None:
+def _report(
+    title: str, estimator: KernelEstimator, y: NDArray[Any], predicted: NDArray[Any]
+) -> None:
     """Print accuracy or errors in LIBSVM's format."""
     own = " (classification)" if not title else ""
-    if hasattr(estimator, "offset_") or hasattr(estimator, "decision_function"):
+    if not is_regressor(estimator):
         right, n = int(np.sum(predicted == y)), len(y)
         counts = "" if title else f" ({right}/{n})"
         show(f"{title}Accuracy = {100 * right / n:g}%{counts}{own}")

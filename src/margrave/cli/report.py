@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from sklearn.base import is_classifier, is_regressor
 
-from margrave.cli import machines
+from margrave.cli import model_files, quality
 from margrave.cli.app import app
 from margrave.cli.console import say
 from margrave.cli.options import Data, Label, Model, Output, Quiet
 from margrave.cli.use import rows_for
 from margrave.report import make_report
+from margrave.report.estimator import final_estimator
 
 
 @app.command()
@@ -26,14 +27,14 @@ def report(
     quality of the predictions.
     """
     path = output or f"{model}.html"
-    machines.check_output(path)
+    model_files.check_output(path)
     found, table = rows_for(model, data, label)
-    estimator = machines.final_estimator(found)
+    estimator = final_estimator(found)
     y = table.y
     if y is None and (is_classifier(estimator) or is_regressor(estimator)):
         raise ValueError(f"{data}: there are no labels to compare with")
     if y is not None:
-        y = machines.in_terms(estimator, y)
+        y = quality.labels_for(estimator, y)
         if is_regressor(estimator) and y.dtype.kind in "US":
             raise ValueError(f"{data}: {type(estimator).__name__} needs numbers as labels")
     try:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 from sklearn.base import is_classifier
 
-from margrave.cli import machines
+from margrave.cli import estimators, model_files, quality
 from margrave.cli.app import app
 from margrave.cli.console import INTERRUPTED, MESSAGES, say, show
-from margrave.cli.data import read_table
+from margrave.cli.data import Table, read_table
 from margrave.cli.options import (
     Coef0,
     Data,
@@ -39,7 +39,9 @@ from margrave.cli.options import (
     Weight,
 )
 from margrave.cli.use import kernel_values
+from margrave.estimators._base import KernelEstimator
 from margrave.kernels import KERNELS
+from margrave.tuner import Tuner
 
 
 def estimator_from(
@@ -48,20 +50,20 @@ def estimator_from(
     gamma: str | None,
     memory: str | None,
     probability: int,
-    rest: dict[str, Any],
+    rest: Mapping[str, object],
     settings: list[str] | None,
-) -> Any:
+) -> KernelEstimator:
     """Make the estimator that the options describe."""
     if probability:
-        raise ValueError(machines.NO_PROBABILITIES)
+        raise ValueError(estimators.NO_PROBABILITIES)
     given = dict(rest)
-    given["kernel"] = None if kernel is None else machines.kernel_name(kernel)
-    given["gamma"] = None if gamma is None else machines.word_or_number(gamma)
+    given["kernel"] = None if kernel is None else estimators.kernel_name(kernel)
+    given["gamma"] = None if gamma is None else estimators.word_or_number(gamma)
     given["memory_limit"] = megabytes(memory)
     for text in settings or []:
-        name, value = machines.assignment(text, "--set")
-        given[name] = machines.word_or_number(value)
-    return machines.make(kind, given)
+        name, value = estimators.assignment(text, "--set")
+        given[name] = estimators.word_or_number(value)
+    return estimators.make(kind, given)
 
 
 def megabytes(memory: str | None) -> str | None:
@@ -127,22 +129,23 @@ def train(
     rest["verbose"] = None if quiet or not leads else 1
     estimator = estimator_from(kind, kernel, gamma, memory, probability, rest, settings)
     path = output or f"{data}.margrave"
-    format = machines.chosen_format(path, format, scale)
+    format = model_files.chosen_format(path, format, scale)
     if folds is None:
-        machines.check_output(path)
+        model_files.check_output(path)
     table = load(data, estimator, label)
+    y = table.labels(data)
     if weight:
-        estimator.set_params(class_weight=machines.class_weights(weight, table.y))
-    scaler = machines.make_scaler(scale, table.X)
+        estimator.set_params(class_weight=estimators.class_weights(weight, y))
+    scaler = estimators.make_scaler(scale, table.X)
     if folds is not None:
-        predicted = machines.cross_validate(estimator, scaler, table.X, table.y, folds)
-        for name, value in machines.figures(estimator, table.y, predicted).items():
+        predicted = estimators.cross_validate(estimator, scaler, table.X, y, folds)
+        for name, value in quality.figures(estimator, y, predicted).items():
             show(f"{name} ({folds} folds): {value:.6g}")
         return 0
     with local_dask(estimator):
-        done = machines.train(estimator, scaler, table.X, table.y)
+        done = estimators.train(estimator, scaler, table.X, y)
     if leads:
-        machines.write(done.model, path, format, table.notes)
+        model_files.write(done.model, path, format, table.notes)
         if not quiet or done.interrupted:
             say(summary(done, table.X.shape[0], path))
     return INTERRUPTED if done.interrupted else 0
@@ -160,7 +163,7 @@ def is_leader(engine: str | None) -> bool:
 
 
 @contextmanager
-def local_dask(estimator: Any) -> Iterator[None]:
+def local_dask(estimator: KernelEstimator) -> Iterator[None]:
     """Start a local Dask cluster for ``--engine dask`` (without an address)."""
     if estimator.engine != "dask":
         yield
@@ -174,7 +177,7 @@ def local_dask(estimator: Any) -> Iterator[None]:
         yield
 
 
-def load(data: str, estimator: Any, label: str | None) -> Any:
+def load(data: str, estimator: KernelEstimator, label: str | None) -> Table:
     """Read rows and labels for training."""
     table = read_table(data, label)
     if table.notes.pop("qid", False):
@@ -186,7 +189,7 @@ def load(data: str, estimator: Any, label: str | None) -> Any:
     return table
 
 
-def summary(done: Any, rows: int, path: str) -> str:
+def summary(done: estimators.Trained, rows: int, path: str) -> str:
     """One line about a trained model."""
     estimator = done.estimator
     state = (
@@ -223,33 +226,26 @@ def tune(
     quiet: Quiet = False,
 ) -> int:
     """Cross-validate a grid of parameters on DATA and write the best model."""
-    import margrave
-
-    tuner = getattr(margrave, "Tuner", None)
-    if tuner is None:
-        raise ValueError("this margrave has no Tuner: upgrade margrave")
     rest = {"tol": tol, "n_jobs": jobs}
     estimator = estimator_from(kind, kernel, None, memory, 0, rest, settings)
     path = output or f"{data}.margrave"
-    format = machines.chosen_format(path, format, scale)
-    machines.check_output(path)
+    format = model_files.chosen_format(path, format, scale)
+    model_files.check_output(path)
     values = grid_of(grid, estimator)
     table = load(data, estimator, label)
-    scaler = machines.make_scaler(scale, table.X)
+    scaler = estimators.make_scaler(scale, table.X)
     X = table.X if scaler is None else scaler.fit_transform(table.X)
     begin = time.perf_counter()
-    search = tuner(estimator, values, cv=folds, scoring=scoring, refit=True)
-    wanted = {"verbose": 0 if quiet else 1, "n_jobs": jobs}
-    known = search.get_params(deep=False)
-    search.set_params(**{name: value for name, value in wanted.items() if name in known})
+    verbose = 0 if quiet else 1
+    search = Tuner(estimator, values, cv=folds, scoring=scoring, n_jobs=jobs, verbose=verbose)
     try:
-        search.fit(X, table.y)
+        search.fit(X, table.labels(data))
     except KeyboardInterrupt:
         if hasattr(search, "best_params_"):
             show(f"best so far: {best_of(search)}")
         raise
-    model = machines.behind(scaler, search.best_estimator_)
-    machines.write(model, path, format, table.notes)
+    model = estimators.with_scaler(scaler, search.best_estimator_)
+    model_files.write(model, path, format, table.notes)
     show(f"best: {best_of(search)}")
     if not quiet:
         count, seconds = len(search.cv_results_["params"]), time.perf_counter() - begin
@@ -257,13 +253,13 @@ def tune(
     return 0
 
 
-def best_of(search: Any) -> str:
+def best_of(search: Tuner) -> str:
     """The best setting and its score, as text."""
     words = [f"{name}={value}" for name, value in search.best_params_.items()]
     return f"{', '.join(words)}; score {search.best_score_:.6g}"
 
 
-def grid_of(grid: list[str] | None, estimator: Any) -> dict[str, list[Any]]:
+def grid_of(grid: list[str] | None, estimator: KernelEstimator) -> dict[str, list[Any]]:
     """Values to try: as given, or powers of two for C and gamma."""
     known = estimator.get_params(deep=False)
     if not grid:
@@ -277,10 +273,10 @@ def grid_of(grid: list[str] | None, estimator: Any) -> dict[str, list[Any]]:
         return values
     found = {}
     for text in grid:
-        name, listed = machines.assignment(text, "--grid")
+        name, listed = estimators.assignment(text, "--grid")
         if name not in known:
             raise ValueError(f"{type(estimator).__name__} has no parameter {name!r}")
-        found[name] = [machines.word_or_number(value) for value in listed.split(",")]
+        found[name] = [estimators.word_or_number(value) for value in listed.split(",")]
     return found
 
 
@@ -299,7 +295,7 @@ def bench(
     """Compare SVC with scikit-learn's SVC on the same rows; a fifth of them is held out."""
     from margrave.cli.demo import compare
 
-    given = None if gamma is None else machines.word_or_number(gamma)
+    given = None if gamma is None else estimators.word_or_number(gamma)
     return compare(data, 1.0 if C is None else C, given, scale, label, rows, jobs)
 
 

@@ -8,13 +8,14 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.table import Table
+from scipy import sparse
 from sklearn.base import is_classifier
+from sklearn.pipeline import Pipeline
 
-from margrave.cli import machines
+from margrave.cli import model_files, quality
 from margrave.cli.app import app
 from margrave.cli.console import say, show
-from margrave.cli.data import read_table, text_of
+from margrave.cli.data import Table, read_table, text_of
 from margrave.cli.options import (
     Data,
     Label,
@@ -22,7 +23,11 @@ from margrave.cli.options import (
     Output,
     Quiet,
 )
+from margrave.estimators import load_libsvm_model
+from margrave.estimators._base import KernelEstimator
 from margrave.io.files import replacing
+from margrave.report.estimator import final_estimator
+from margrave.rows import Matrix, is_csr
 
 
 @app.command()
@@ -41,13 +46,11 @@ def predict(
 ) -> int:
     """Predict the rows of DATA, one line each."""
     if output is not None:
-        machines.check_output(output)
+        model_files.check_output(output)
     found, table = rows_for(model, data, label)
     method = "predict_proba" if probabilities else "decision_function" if scores else "predict"
     if not hasattr(found, method):
-        raise ValueError(
-            f"{model}: {type(machines.final_estimator(found)).__name__} has no {method}"
-        )
+        raise ValueError(f"{model}: {type(final_estimator(found)).__name__} has no {method}")
     predicted = np.asarray(getattr(found, method)(table.X))
     if output is None:
         sys.stdout.buffer.write(text_of(predicted))
@@ -60,38 +63,37 @@ def predict(
     return 0
 
 
-def rows_for(model: str, data: str, label: str | None = None) -> tuple[Any, Any]:
+def rows_for(
+    model: str, data: str, label: str | None = None
+) -> tuple[KernelEstimator | Pipeline, Table]:
     """Read a model, and rows in the form that it expects."""
-    found, notes, _ = machines.read(model)
-    estimator = machines.final_estimator(found)
+    read = model_files.read(model)
+    estimator, notes = read.estimator, read.notes
     precomputed = estimator.kernel == "precomputed"
     libsvm = notes.get("zero_based") is not None and estimator.certificate_ == "none"
     if precomputed or libsvm:  # the number of features is not fixed by the model
-        table = read_table(data, label, None, {} if precomputed else notes)
+        table = read_table(data, label, notes={} if precomputed else notes)
         if precomputed:
             table.X = kernel_values(data, table)
         if libsvm and table.X.shape[1] != estimator.n_features_in_:
-            found, table.X = fit_width(model, found, table.X)
-        return found, table
-    return found, read_table(data, label, estimator, notes)
+            estimator, table.X = fit_width(model, estimator, table.X)
+            return estimator, table
+        return read.model, table
+    return read.model, read_table(data, label, estimator.n_features_in_, notes)
 
 
-def fit_width(path: str, model: Any, X: Any) -> tuple[Any, Any]:
+def fit_width(path: str, model: KernelEstimator, X: Matrix) -> tuple[KernelEstimator, Matrix]:
     """Give rows and a LIBSVM model the same number of features, which its file does not store."""
-    from scipy import sparse
-
-    from margrave.estimators import load_libsvm_model
-
     if X.shape[1] > model.n_features_in_:
         return load_libsvm_model(path, n_features=X.shape[1]), X
     wide = sparse.csr_matrix(X)
     wide.resize(X.shape[0], model.n_features_in_)
-    return model, wide if sparse.issparse(X) else wide.toarray()
+    return model, wide if is_csr(X) else wide.toarray()
 
 
-def kernel_values(data: str, table: Any) -> Any:
+def kernel_values(data: str, table: Table) -> Matrix:
     """Kernel values from LIBSVM's format ``label 0:number 1:value 2:value``, or unchanged."""
-    X = table.X.toarray() if hasattr(table.X, "toarray") else table.X
+    X = table.X.toarray() if is_csr(table.X) else table.X
     if table.notes.get("zero_based"):
         return np.ascontiguousarray(X[:, 1:])
     if "zero_based" in table.notes:
@@ -108,37 +110,18 @@ def evaluate(
 ) -> int:
     """Compare the predictions for DATA with its labels."""
     found, table = rows_for(model, data, label)
-    estimator = machines.final_estimator(found)
-    if table.y is None:
-        raise ValueError(f"{data}: there are no labels to compare with")
-    y = machines.in_terms(estimator, table.y)
+    estimator = final_estimator(found)
+    y = quality.labels_for(estimator, table.labels(data))
     predicted = found.predict(table.X)
-    worth = {"rows": float(len(y)), **machines.figures(estimator, y, predicted)}
+    facts = {"rows": float(len(y)), **quality.figures(estimator, y, predicted)}
     if as_json:
-        show(json.dumps(worth))
+        show(json.dumps(facts))
         return 0
-    for name, value in worth.items():
+    for name, value in facts.items():
         show(f"{name}: {value:.6g}")
     if is_classifier(estimator):
-        show(confusion(y, predicted))
+        show(quality.confusion(y, predicted))
     return 0
-
-
-def confusion(y: Any, predicted: Any, most: int = 20) -> Any:
-    """Confusion matrix as a table; for many classes, a report per class instead."""
-    from sklearn import metrics
-
-    names = np.unique(np.concatenate([y, predicted]))
-    texts = text_of(names).decode().splitlines()
-    if len(names) > most:
-        return metrics.classification_report(y, predicted, zero_division=0)
-    table = Table()
-    table.add_column("true \\ predicted")
-    for name in texts:
-        table.add_column(name, justify="right")
-    for name, row in zip(texts, metrics.confusion_matrix(y, predicted, labels=names), strict=True):
-        table.add_row(name, *(f"{count:,}" for count in row))
-    return table
 
 
 @app.command()
@@ -147,10 +130,10 @@ def info(
     as_json: Annotated[bool, typer.Option("--json", help="as JSON")] = False,
 ) -> int:
     """Show what a model file contains."""
-    found, notes, kind = machines.read(model)
-    estimator = machines.final_estimator(found)
+    read = model_files.read(model)
+    estimator = read.estimator
     facts: dict[str, Any] = {
-        "file": f"{kind} model file",
+        "file": f"{read.format} model file",
         "estimator": type(estimator).__name__,
         "kernel": estimator._kernel.name,
         "features": estimator.n_features_in_,
@@ -163,15 +146,15 @@ def info(
     }
     if hasattr(estimator, "classes_"):
         facts["classes"] = text_of(estimator.classes_).decode().split("\n")[:-1]
-    if found is not estimator:
-        facts["scaler"] = type(found.steps[0][1]).__name__
+    if isinstance(read.model, Pipeline):
+        facts["scaler"] = type(read.model.steps[0][1]).__name__
     defaults = type(estimator)().get_params(deep=False)
     facts["parameters"] = {
         name: repr(value)
         for name, value in estimator.get_params(deep=False).items()
         if repr(value) != repr(defaults[name])
     }
-    facts["data"] = {name: value for name, value in notes.items() if name != "names"}
+    facts["data"] = {name: value for name, value in read.notes.items() if name != "names"}
     if as_json:
         show(json.dumps(facts, default=str))
         return 0

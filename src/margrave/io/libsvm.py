@@ -11,17 +11,20 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 from scipy import sparse
 
 from margrave import _core
 from margrave.io.files import PathLike, read_bytes, replacing
 from margrave.kernels import core_rows
 from margrave.resources import thread_count
+from margrave.rows import CSR, Matrix, is_csr
+from margrave.typing import SparseLike
 
 logger = logging.getLogger("margrave")
 
@@ -33,7 +36,7 @@ _BLOCK = 1 << 24  # entries that are converted to text at a time
 class LibsvmRows:
     """Contents of a file: rows, the numbers before them, and whether indices begin at zero."""
 
-    X: Any  # CSR
+    X: CSR
     heads: NDArray[np.float64]  # labels, or several coefficients per line in model files
     zero_based: bool
     has_qid: bool
@@ -142,7 +145,9 @@ def parse(
     return LibsvmRows(X, found["heads"], found["zero_based"], found["has_qid"])
 
 
-def save_libsvm(path: PathLike, X: Any, y: Any, *, zero_based: bool = False) -> None:
+def save_libsvm(
+    path: PathLike, X: ArrayLike | SparseLike, y: ArrayLike, *, zero_based: bool = False
+) -> None:
     """Write rows and labels in LIBSVM's text format; numbers read back unchanged.
 
     Parameters
@@ -157,23 +162,24 @@ def save_libsvm(path: PathLike, X: Any, y: Any, *, zero_based: bool = False) -> 
     zero_based : bool, default=False
         Whether indices begin at zero.
     """
-    X = sparse.csr_matrix(X) if sparse.issparse(X) else np.asarray(X)
-    if X.dtype not in (np.float32, np.float64):
-        X = X.astype(np.float64)
+    rows: Matrix = sparse.csr_matrix(X) if sparse.issparse(X) else np.asarray(X)
+    if rows.dtype not in (np.float32, np.float64):
+        rows = rows.astype(np.float64)
     heads = np.asarray(y, dtype=np.float64).reshape(-1, 1)
-    if X.ndim != 2 or len(heads) != X.shape[0]:
-        raise ValueError(f"X has shape {X.shape}, which does not match {len(heads)} labels")
-    if not np.isfinite(heads).all() or not np.isfinite(X.data if sparse.issparse(X) else X).all():
+    if len(rows.shape) != 2 or len(heads) != rows.shape[0]:
+        raise ValueError(f"X has shape {rows.shape}, which does not match {len(heads)} labels")
+    entries = rows.data if is_csr(rows) else np.asarray(rows)
+    if not np.isfinite(heads).all() or not np.isfinite(entries).all():
         raise ValueError("X and y must be finite, but contain NaN or infinity")
     with replacing(path) as file:
-        for piece in lines(X, heads, zero_based):
+        for piece in lines(rows, heads, zero_based):
             file.write(piece)
 
 
-def lines(X: Any, heads: NDArray[np.float64], zero_based: bool = False) -> Any:
+def lines(X: Matrix, heads: NDArray[np.float64], zero_based: bool = False) -> Iterator[bytes]:
     """LIBSVM's text for rows and the numbers before them, in pieces."""
     rows, heads = core_rows(X), np.ascontiguousarray(heads)
-    per_row = max(1, (X.nnz // max(1, X.shape[0])) if sparse.issparse(X) else X.shape[1])
+    per_row = max(1, (X.nnz // max(1, X.shape[0])) if is_csr(X) else X.shape[1])
     step = max(1, _BLOCK // per_row)
     for first in range(0, X.shape[0], step):
         last = min(X.shape[0], first + step)

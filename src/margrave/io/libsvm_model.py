@@ -18,15 +18,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from margrave.io.files import PathLike, read_bytes, replacing
 from margrave.io.libsvm import lines, parse
+from margrave.rows import Matrix
 
 Floats = NDArray[np.float64]
+Number = TypeVar("Number", int, float)
 
 SVM_TYPES = ("c_svc", "nu_svc", "one_class", "epsilon_svr", "nu_svr")
 KERNEL_TYPES = ("linear", "polynomial", "rbf", "sigmoid", "precomputed")
@@ -48,7 +50,7 @@ class SvmText:
     kernel_type: str
     rho: Floats
     coef: Floats
-    X: Any
+    X: Matrix
     gamma: float = 1.0
     degree: int = 3
     coef0: float = 0.0
@@ -121,7 +123,9 @@ class _Header:
             raise self.fail(key, f"is {' '.join(words)[:40]!r}, must be one of {', '.join(known)}")
         return words[0]
 
-    def numbers(self, key: str, count: int, kind: Callable[[str], Any], default: Any = None) -> Any:
+    def numbers(
+        self, key: str, count: int, kind: Callable[[str], Number], default: Number | None = None
+    ) -> list[Number]:
         if key not in self.fields and default is not None:
             return [default] * count
         _, words = self.fields.get(key, (0, []))
@@ -133,7 +137,9 @@ class _Header:
             raise self.fail(key, f"needs {count} number{'s' if count > 1 else ''}")
         return found
 
-    def number(self, key: str, kind: Callable[[str], Any], default: Any = None) -> Any:
+    def number(
+        self, key: str, kind: Callable[[str], Number], default: Number | None = None
+    ) -> Number:
         return self.numbers(key, 1, kind, default)[0]
 
     def labels(self, k: int) -> NDArray[np.int64] | None:
@@ -148,7 +154,7 @@ class _Header:
         k = self.number("nr_class", int)
         if not 2 <= k <= _MOST_CLASSES:
             raise self.fail("nr_class", f"is {k}, must be from 2 to {_MOST_CLASSES}")
-        return int(k)
+        return k
 
 
 def _svm(header: _Header) -> SvmText:
@@ -241,6 +247,6 @@ def _linear_pieces(model: LinearText) -> Iterator[bytes]:
     yield from lines(np.zeros((len(model.w), 0)), model.w)
 
 
-def _line(name: str, *values: Any) -> bytes:
+def _line(name: str, *values: str | float | np.integer[Any]) -> bytes:
     words = [repr(float(v)) if isinstance(v, (float, np.floating)) else str(v) for v in values]
     return (" ".join([name, *words]) + "\n").encode()

@@ -21,7 +21,7 @@ import importlib.metadata
 import json
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import safetensors
 import safetensors.numpy
@@ -35,9 +35,10 @@ _ZEROS = "0" * 64
 _TYPES = {"f": "F", "i": "I", "u": "U", "b": "BOOL"}  # by kind of dtype
 
 Arrays = dict[str, NDArray[Any]]
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 
-def write_model(path: PathLike, description: Any, arrays: Arrays) -> None:
+def write_model(path: PathLike, description: Json, arrays: Arrays) -> None:
     """Write a description (JSON values) and the arrays that it names, atomically."""
     model = json.dumps(description, allow_nan=False, separators=(",", ":"))
     metadata = {
@@ -73,7 +74,7 @@ def _framed(header: dict[str, Any]) -> bytes:
     return len(text).to_bytes(8, "little") + text
 
 
-def read_model(path: PathLike) -> tuple[Any, Arrays]:
+def read_model(path: PathLike) -> tuple[Json, Arrays]:
     """Read a description and its arrays.
 
     Raises

@@ -12,33 +12,37 @@ from __future__ import annotations
 import datetime
 import html
 import os
+from collections.abc import Sequence
 from importlib.metadata import version
-from typing import Any
+
+from sklearn.pipeline import Pipeline
 
 from margrave.io.files import replacing
-from margrave.report import beliefs, data, machine, predictions
+from margrave.report import data, fit, model, predictions, uncertainty
+from margrave.report.estimator import Model
 from margrave.report.head import figures, subtitle, verdict
 from margrave.report.page import page, tiles
 from margrave.report.scored import Scored
 from margrave.report.tuning import tuning
+from margrave.typing import MatrixLike, VectorLike
 
 __all__ = ["SECTIONS", "Report", "make_report"]
 
 # in the order of the page
 SECTIONS = (
     data.data,
-    machine.parameters,
-    machine.certificate,
-    machine.convergence,
+    fit.parameters,
+    fit.certificate,
+    fit.convergence,
     predictions.margins,
     predictions.residuals,
     predictions.confusion,
     predictions.curves,
-    beliefs.calibration,
-    beliefs.posterior,
-    machine.weights,
-    machine.support,
-    machine.parts,
+    uncertainty.calibration,
+    uncertainty.posterior,
+    model.weights,
+    model.support,
+    model.parts,
     tuning,
 )
 
@@ -68,7 +72,11 @@ class Report(str):
 
 
 def make_report(
-    model: Any, X: Any, y: Any = None, sample_weight: Any = None, names: Any = None
+    model: Model | Pipeline,
+    X: MatrixLike,
+    y: VectorLike | None = None,
+    sample_weight: VectorLike | None = None,
+    names: Sequence[str] | None = None,
 ) -> Report:
     """Make a report about a fitted estimator (or a pipeline that ends with one) on some rows.
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from margrave.report.page import number
 
@@ -29,7 +28,12 @@ class Axis:
 
     @classmethod
     def over(
-        cls, title: str, values: Any, log: bool = False, also: Sequence[float] = (), pad: float = 0
+        cls,
+        title: str,
+        values: ArrayLike,
+        log: bool = False,
+        also: Sequence[float] = (),
+        pad: float = 0.0,
     ) -> Axis:
         """An axis for all finite values (if `log`, positive ones), with some padding."""
         found = np.concatenate([np.ravel(np.asarray(values, dtype=np.float64)), also])
@@ -46,7 +50,7 @@ class Axis:
             room = 0.5 * abs(high) or 0.5
         return cls(title, low - room, high + room)
 
-    def at(self, values: Any) -> Floats:
+    def at(self, values: ArrayLike) -> Floats:
         """Position of each value on the axis, from 0 to 1; values outside are clipped."""
         found = np.asarray(values, dtype=np.float64)
         low, high = self.low, self.high

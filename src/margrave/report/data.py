@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from margrave.report.estimator import class_weights, has_posterior
 from margrave.report.page import (
+    Content,
     Markup,
     Section,
     Table,
@@ -47,7 +47,7 @@ def data(rows: Scored) -> Section:
         constant = int(np.sum(found.low == found.high))
         facts.add("constant features", number(constant))
         facts.add("features that are always zero", number(int(np.sum(found.filled == 0))))
-    if rows.sample_weight is None:
+    if not rows.has_weights:
         facts.add("weights", "every row counts once")
     else:
         low, high = number(rows.weight.min()), number(rows.weight.max())
@@ -56,16 +56,16 @@ def data(rows: Scored) -> Section:
     if rows.is_regressor:
         middle = [number(v) for v in rows.quantiles(rows.truth, [0.0, 0.5, 1.0])]
         facts.add("targets", f"from {middle[0]} to {middle[2]}, median {middle[1]}")
-    parts: list[Any] = [facts.html()]
-    if rows.truth is not None and not rows.is_regressor:
+    parts: list[Content] = [facts.html()]
+    if rows.has_truth and not rows.is_regressor:
         parts.append(_class_table(rows))
-    body: list[Any] = [beside(*parts)]
+    body: list[Content] = [beside(*parts)]
     if not rows.precomputed:
         body += [tag("h3", "Features"), _feature_table(rows)]
     return Section("Data", f"The rows used for this report. {_ORIGIN[rows.of_the_fit]}", body)
 
 
-def _feature_table(rows: Scored) -> list[Any]:
+def _feature_table(rows: Scored) -> list[Content]:
     found, names = rows.features, rows.feature_names
     columns = ["feature", "minimum", "mean", "maximum", "std. deviation", "nonzero"]
     table = Table(columns, columns[1:])
@@ -85,16 +85,12 @@ def _class_table(rows: Scored) -> Markup:
     estimator = rows.estimator
     counts = np.bincount(rows.truth, rows.weight, len(rows.classes))
     total = counts.sum()
-    vectors = getattr(estimator, "n_support_", None)
-    factors = getattr(estimator, "class_weight_", None)
+    factors, vectors = class_weights(estimator), None
     columns = ["class", "rows", "share", ""]
-    if factors is not None and np.all(factors == 1.0):
-        factors = None
     if factors is not None:
         columns.insert(3, "weight in the fit")
-    if not rows.is_classifier or (vectors is not None and not vectors.any()):
-        vectors = None
-    if vectors is not None:
+    if rows.is_classifier and not has_posterior(estimator) and estimator.n_support_.any():
+        vectors = estimator.n_support_
         columns.insert(-1, "support vectors")
     table = Table(columns, ["rows", "share", "weight in the fit", "support vectors"])
     order = np.arange(len(counts))

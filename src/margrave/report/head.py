@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from margrave.report.estimator import has_posterior
 from margrave.report.page import Markup, number, percent, plural, short, tag
 from margrave.report.scored import Scored
 
@@ -29,7 +30,7 @@ def verdict(rows: Scored) -> Markup:
 
 def _verdict(rows: Scored) -> tuple[str, str]:
     estimator, gap = rows.estimator, max(0.0, rows.estimator.gap_)
-    if hasattr(estimator, "posterior_"):
+    if has_posterior(estimator):
         if estimator.converged_:
             return "good", "The chains have mixed: the samples represent the posterior."
         return "bad", "The chains have not mixed yet: raise n_samples or burn_in."
@@ -53,8 +54,8 @@ def figures(rows: Scored) -> list[Figure]:
     """Quality of the predictions, gap, and size of the model."""
     estimator = rows.estimator
     whose = "on the training rows" if rows.of_the_fit else "on these rows"
-    found = _errors(rows, whose) if rows.is_regressor else _hits(rows, whose)
-    if hasattr(estimator, "posterior_"):
+    found = _errors(rows, whose) if rows.is_regressor else _accuracies(rows, whose)
+    if has_posterior(estimator):
         r_hat = number(estimator.diagnostics_["max_r_hat"])
         found.append(("largest R-hat", r_hat, "good: at most 1.05"))
         found.append(("samples", number(estimator.n_draws_), "of all chains"))
@@ -74,26 +75,26 @@ def figures(rows: Scored) -> list[Figure]:
 def _errors(rows: Scored, whose: str) -> list[Figure]:
     error, total = rows.truth - rows.predicted, float(rows.weight.sum())
     squares = float(rows.weight @ error**2)
-    apart = rows.truth - float(rows.weight @ rows.truth) / total
-    around = float(rows.weight @ apart**2)
+    centred = rows.truth - float(rows.weight @ rows.truth) / total
+    total_squares = float(rows.weight @ centred**2)
     found = [
         ("root mean squared error", number(np.sqrt(squares / total)), whose),
         ("mean absolute error", number(float(rows.weight @ np.abs(error)) / total), whose),
     ]
-    if around > 0.0:
-        found.insert(0, ("R\u00b2", f"{1.0 - squares / around:.4f}", whose))
+    if total_squares > 0.0:
+        found.insert(0, ("R\u00b2", f"{1.0 - squares / total_squares:.4f}", whose))
     return found
 
 
-def _hits(rows: Scored, whose: str) -> list[Figure]:
+def _accuracies(rows: Scored, whose: str) -> list[Figure]:
     found = []
     if not rows.is_classifier:
         found.append(("inliers", percent(rows.share(rows.predicted == 1)), whose))
-    if rows.truth is not None:
+    if rows.has_truth:
         right, k = rows.predicted == rows.truth, len(rows.classes)
         found.append(("accuracy", percent(rows.share(right)), whose))
-        there = np.bincount(rows.truth, rows.weight, k)
-        hit = np.bincount(rows.truth, rows.weight * right, k)
-        recall = float(np.mean(hit[there > 0.0] / there[there > 0.0]))
+        counts = np.bincount(rows.truth, rows.weight, k)
+        correct = np.bincount(rows.truth, rows.weight * right, k)
+        recall = float(np.mean(correct[counts > 0.0] / counts[counts > 0.0]))
         found.append(("balanced accuracy", percent(recall), "mean recall over classes"))
     return found

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 STYLE = Path(__file__).with_name("style.css")
 _LONGEST = 120  # characters of a value
@@ -24,13 +24,17 @@ _VOID = {"meta", "br"}
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
+# children of an element: Markup is inserted as it is, texts and numbers are escaped
+Content: TypeAlias = "str | float | Sequence[Content] | None"
+
+
 class Markup(str):
     """Text that is already HTML."""
 
     __slots__ = ()
 
 
-def tag(name: str, /, *children: Any, **attributes: Any) -> Markup:
+def tag(name: str, /, *children: Content, **attributes: str | float | None) -> Markup:
     """An element; children that are not Markup are escaped, None is skipped, lists are joined.
 
     ``class_`` is the attribute class, other underscores become hyphens; attributes that are None
@@ -51,23 +55,23 @@ def tag(name: str, /, *children: Any, **attributes: Any) -> Markup:
     return Markup(f"{opening}{joined(children)}</{name}>")
 
 
-def joined(children: Any) -> Markup:
+def joined(children: Content) -> Markup:
     """Concatenate elements and texts."""
     if isinstance(children, Markup):
         return children
     if children is None:
         return Markup("")
-    if isinstance(children, (list, tuple)):
+    if isinstance(children, Sequence) and not isinstance(children, str):
         return Markup("".join(joined(child) for child in children))
     return Markup(escaped(children))
 
 
-def escaped(value: Any) -> str:
-    """Any value as escaped text."""
+def escaped(value: str | float) -> str:
+    """A text or number as escaped text."""
     return html.escape(_CONTROL.sub("\ufffd", str(value)), quote=True)
 
 
-def short(value: Any, longest: int = _LONGEST) -> str:
+def short(value: object, longest: int = _LONGEST) -> str:
     """A value as text, truncated to `longest` characters."""
     text = " ".join(str(value).split())
     return text if len(text) <= longest else text[: longest - 1] + "\u2026"
@@ -129,7 +133,7 @@ class Section:
 
     title: str
     lead: str
-    body: Sequence[Any]
+    body: Sequence[Content]
 
     @property
     def name(self) -> str:
@@ -154,11 +158,11 @@ class Absent:
 class Table:
     """A table; columns whose names are in `numbers` are right-aligned."""
 
-    columns: Sequence[Any]
-    numbers: Sequence[Any] = ()
-    rows: list[Sequence[Any]] = field(default_factory=list)
+    columns: Sequence[str]
+    numbers: Sequence[str] = ()
+    rows: list[Markup] = field(default_factory=list)
 
-    def add(self, *cells: Any, class_: str | None = None) -> None:
+    def add(self, *cells: str | float, class_: str | None = None) -> None:
         """Add a row."""
         right = [column in self.numbers for column in self.columns]
         made = [
@@ -183,7 +187,7 @@ def tiles(facts: Iterable[tuple[str, str, str]]) -> Markup:
     return tag("dl", *made, class_="tiles")
 
 
-def note(*words: Any) -> Markup:
+def note(*words: Content) -> Markup:
     """A sentence in small print."""
     return tag("p", *words, class_="note")
 
@@ -194,13 +198,13 @@ def bar(share: float) -> Markup:
     return tag("span", tag("span", style=f"width:{width}%"), class_="bar")
 
 
-def beside(*parts: Any) -> Markup:
+def beside(*parts: Content) -> Markup:
     """Figures side by side if the screen is wide enough."""
     return tag("div", *parts, class_="beside")
 
 
 def page(
-    title: str, subtitle: str, head: Any, found: Sequence[Section | Absent], foot: str
+    title: str, subtitle: str, head: Content, found: Sequence[Section | Absent], foot: str
 ) -> Markup:
     """The whole document."""
     sections = [one for one in found if isinstance(one, Section)]

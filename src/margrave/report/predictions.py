@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn import metrics
 
 from margrave.report.axis import Axis
+from margrave.report.estimator import Floats, tube
 from margrave.report.page import (
     Absent,
     Markup,
@@ -29,6 +31,8 @@ _GROUPS = 40  # rows of the confusion matrix if there are more classes
 _MOST_WORDS = 12  # classes whose counts fit into the cells
 _MOST_LISTED = 15
 
+Group: TypeAlias = slice | NDArray[np.bool_]  # rows of a distribution
+
 
 def margins(rows: Scored) -> Section | Absent:
     """Distribution of the margins."""
@@ -37,7 +41,8 @@ def margins(rows: Scored) -> Section | Absent:
     if not rows.is_classifier:
         return _one_class_scores(rows)
     k, found = len(rows.classes), rows.margins
-    groups, marks = {"all classes": slice(None)}, [0.0]
+    groups: dict[str, Group] = {"all classes": slice(None)}
+    marks = [0.0]
     what = "the score of a row's own class minus the best score of the others"
     more = ""
     if k == 2:
@@ -67,11 +72,11 @@ def _margin_table(rows: Scored) -> tuple[Markup, Markup | None]:
 
 
 def _one_class_scores(rows: Scored) -> Section:
-    found = rows.scores[:, 0]
+    found, nu = rows.scores[:, 0], rows.estimator.get_params(deep=False)["nu"]
     lead = (
         "Rows with a negative decision value (shaded) are predicted to be outliers:"
         f" {percent(rows.share(found < 0))} of the rows. With the given nu, about"
-        f" {percent(rows.estimator.nu)} of the training rows are outliers."
+        f" {percent(nu)} of the training rows are outliers."
     )
     picture = _distribution(rows, "Distribution of scores", found, "decision value", [0.0])
     return Section("Scores", lead, [picture])
@@ -80,10 +85,10 @@ def _one_class_scores(rows: Scored) -> Section:
 def _distribution(
     rows: Scored,
     title: str,
-    values: Any,
+    values: Floats,
     x_title: str,
     marks: list[float],
-    groups: dict[str, Any] | None = None,
+    groups: dict[str, Group] | None = None,
     least_high: float = 0.0,
     shaded: bool = True,
 ) -> Markup:
@@ -109,7 +114,7 @@ def confusion(rows: Scored) -> Section | Absent:
     title = "Confusion matrix"
     if rows.is_regressor:
         return Absent(title, "a regression model has no classes; see its residuals.")
-    if rows.truth is None:
+    if not rows.has_truth:
         return Absent(title, "there are no labels +1 and \u22121 to compare with.")
     k = len(rows.classes)
     counts = metrics.confusion_matrix(
@@ -136,7 +141,7 @@ def confusion(rows: Scored) -> Section | Absent:
     return Section(title, lead, [beside(shown, table), more, _pairs(counts, names)])
 
 
-def _grouped(counts: Any, k: int) -> Markup:
+def _grouped(counts: NDArray[Any], k: int) -> Markup:
     """The confusion matrix of many classes, in groups of consecutive labels."""
     ends = np.unique(np.linspace(0, k, min(k, _GROUPS) + 1).round().astype(int))[:-1]
     grouped = np.add.reduceat(np.add.reduceat(counts, ends, axis=0), ends, axis=1)
@@ -146,19 +151,19 @@ def _grouped(counts: Any, k: int) -> Markup:
     return figure(title, cells(title, np.sqrt(shares), places, places, *axes))
 
 
-def _per_class(rows: Scored, counts: Any) -> tuple[Markup, Markup | None]:
+def _per_class(rows: Scored, counts: NDArray[Any]) -> tuple[Markup, Markup | None]:
     found = np.diag(counts)
-    actual, told = counts.sum(axis=1), counts.sum(axis=0)
+    actual, predicted = counts.sum(axis=1), counts.sum(axis=0)
     listed, more = _worst(rows, rows.truth != rows.predicted)
     table = Table(["class", "rows", "recall", "precision"], ["rows", "recall", "precision"])
     for c in listed:
-        precision = percent(found[c] / told[c]) if told[c] else "never predicted"
+        precision = percent(found[c] / predicted[c]) if predicted[c] else "never predicted"
         recall = percent(found[c] / actual[c])
         table.add(short(rows.classes[c], 40), counted(actual[c]), recall, precision)
     return table.html(), more
 
 
-def _worst(rows: Scored, wrong: Any) -> tuple[list[int], Markup | None]:
+def _worst(rows: Scored, wrong: NDArray[np.bool_]) -> tuple[list[int], Markup | None]:
     """Classes to list: all that have rows, or if there are many, those with most errors."""
     weights = np.bincount(rows.truth, rows.weight, len(rows.classes))
     present = np.flatnonzero(weights)
@@ -171,7 +176,7 @@ def _worst(rows: Scored, wrong: Any) -> tuple[list[int], Markup | None]:
     )
 
 
-def _pairs(counts: Any, names: list[str]) -> list[Markup] | None:
+def _pairs(counts: NDArray[Any], names: list[str]) -> list[Markup] | None:
     """The most frequent errors, if there are too many classes to read the matrix."""
     if len(counts) <= _MOST_WORDS:
         return None
@@ -199,10 +204,10 @@ def residuals(rows: Scored) -> Section | Absent:
         "Exact predictions lie on the diagonal. Half of the absolute residuals are at most"
         f" {number(middle[0], 3)}, 90 % at most {number(middle[1], 3)}."
     )
-    marks, tube = [0.0], getattr(rows.estimator, "epsilon", None)
-    epsilon = getattr(rows.estimator, "epsilon_", tube)  # found by the fit, or given
-    if getattr(rows.estimator, "loss", None) == "pinball":
-        below, wanted = rows.share(found <= 0.0), rows.estimator.quantile
+    marks, epsilon = [0.0], tube(rows.estimator)
+    given = rows.estimator.get_params(deep=False)
+    if given.get("loss") == "pinball":
+        below, wanted = rows.share(found <= 0.0), given["quantile"]
         lead += f" {percent(below)} of the targets are at most the prediction; the fit asked for"
         lead += f" {percent(wanted)} (quantile = {number(wanted)})."
     elif epsilon is not None:
@@ -212,8 +217,8 @@ def residuals(rows: Scored) -> Section | Absent:
     y = Axis("prediction", x.low, x.high)
     title = "Predictions against targets"
     cloud = figure(title, dots(title, rows.truth, rows.predicted, x, y, diagonal=True))
-    apart = "target minus prediction"
-    spread = _distribution(rows, "Distribution of residuals", found, apart, marks, shaded=False)
+    what = "target minus prediction"
+    spread = _distribution(rows, "Distribution of residuals", found, what, marks, shaded=False)
     return Section("Residuals", lead, [beside(cloud, spread)])
 
 
@@ -222,7 +227,7 @@ def curves(rows: Scored) -> Section | Absent:
     title = "ROC and precision-recall"
     if rows.is_regressor:
         return Absent(title, "a regression model has no classes.")
-    if rows.truth is None:
+    if not rows.has_truth:
         return Absent(title, "there are no labels +1 and \u22121 to compare with.")
     k = len(rows.classes)
     if k > MOST_CURVES:
@@ -243,14 +248,14 @@ def curves(rows: Scored) -> Section | Absent:
         name = short(rows.classes[c], 30)
         roc.append(Line(f"{name}: area {metrics.auc(false, true):.4f}", false, true, colour))
         recall.append(Line(f"{name}: average {average:.4f}", found, precision, colour))
-    whom = f"class {short(rows.classes[1], 40)}" if k == 2 else "each class against the others"
+    which = f"class {short(rows.classes[1], 40)}" if k == 2 else "each class against the others"
     lead = (
-        f"Every point is a threshold of the score, for {whom}. The closer a curve is to the upper"
+        f"Every point is a threshold of the score, for {which}. The closer a curve is to the upper"
         " edge, the better the classes are separated; the dashed diagonal is random guessing."
     )
     pictures = [
-        figure(name, _unit_square(name, series, x, y, chance), _legend(series))
-        for name, series, x, y, chance in (
+        figure(name, _unit_square(name, series, x, y, diagonal), _legend(series))
+        for name, series, x, y, diagonal in (
             ("ROC", roc, "false positive rate", "true positive rate", True),
             ("Precision and recall", recall, "recall", "precision", False),
         )

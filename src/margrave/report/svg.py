@@ -10,10 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from margrave.report.axis import Axis, Floats
 from margrave.report.page import Markup, short, tag
@@ -32,8 +31,8 @@ class Line:
     """A line, or the steps of a histogram (`x` are then the edges)."""
 
     name: str
-    x: Any
-    y: Any
+    x: ArrayLike
+    y: ArrayLike
     colour: int = 1
     thin: bool = False
 
@@ -82,9 +81,9 @@ def steps(
     wrong_below: float | None = None,
 ) -> Markup:
     """Draw histograms of heights `y` between edges `x`; `marks` are dashed vertical lines."""
-    y = Axis.over(y_title, [line.y for line in series], also=[0.0])
+    y = Axis.over(y_title, np.concatenate([line.y for line in series]), also=[0.0])
     plot = _Plot(x, y)
-    drawn: list[Any] = []
+    drawn: list[Markup] = []
     if wrong_below is not None and x.low < wrong_below:
         width = float(plot.x(wrong_below)) - plot.left
         drawn.append(
@@ -93,9 +92,8 @@ def steps(
             )
         )
     for line in series:
-        xs = np.concatenate([[line.x[0]], np.repeat(line.x[1:-1], 2), [line.x[-1]]])
-        ys = np.repeat(line.y, 2)
-        xs, ys = np.concatenate([xs[:1], xs, xs[-1:]]), np.concatenate([[0.0], ys, [0.0]])
+        xs = np.repeat(np.asarray(line.x, dtype=np.float64), 2)
+        ys = np.concatenate([[0.0], np.repeat(line.y, 2), [0.0]])
         drawn.append(tag("g", plot.path(xs, ys, "area"), class_=f"t{line.colour}"))
     drawn += [plot.rule(mark, across=False) for mark in marks if x.low < mark < x.high]
     return _framed(title, plot, drawn)
@@ -103,8 +101,8 @@ def steps(
 
 def dots(
     title: str,
-    x_values: Any,
-    y_values: Any,
+    x_values: ArrayLike,
+    y_values: ArrayLike,
     x: Axis,
     y: Axis,
     diagonal: bool = False,
@@ -126,12 +124,12 @@ def dots(
 
 def cells(
     title: str,
-    shades: Any,
-    rows: Sequence[Any],
-    columns: Sequence[Any],
+    shades: ArrayLike,
+    rows: Sequence[str],
+    columns: Sequence[str],
     row_title: str,
     column_title: str,
-    texts: Any = None,
+    texts: Sequence[Sequence[str]] | None = None,
     best: tuple[int, int] | None = None,
 ) -> Markup:
     """Draw a matrix of shades between 0 and 1; NaN is an empty cell.
@@ -145,7 +143,7 @@ def cells(
     wide = (WIDTH - left - 8) / m
     high = min(wide, 60.0, max(14.0, 260.0 / n)) if n <= 30 else min(wide, 300.0 / n)
     top, bottom = 6.0, 44.0
-    drawn: list[Any] = []
+    drawn: list[Markup] = []
     for i in range(n):
         for j in range(m):
             place = {"x": _at(left + j * wide), "y": _at(top + i * high)}
@@ -190,7 +188,13 @@ def cells(
     return _picture(title, floor + bottom, [tag("g", *drawn, class_="t1")])
 
 
-def bars(title: str, names: Sequence[Any], values: Any, x_title: str, spread: Any = None) -> Markup:
+def bars(
+    title: str,
+    names: Sequence[str],
+    values: ArrayLike,
+    x_title: str,
+    spread: ArrayLike | None = None,
+) -> Markup:
     """Draw a horizontal bar for each value, or with `spread` a dot with error bars."""
     values = np.asarray(values, dtype=np.float64)
     around = np.zeros(len(values)) if spread is None else np.asarray(spread, dtype=np.float64)
@@ -202,7 +206,7 @@ def bars(title: str, names: Sequence[Any], values: Any, x_title: str, spread: An
     def across(value: float) -> float:
         return left + wide * float(x.at(value))
 
-    drawn: list[Any] = []
+    drawn: list[Markup] = []
     for tick, text in x.ticks():
         drawn.append(_line(across(tick), 6, across(tick), floor, "grid"))
         drawn.append(_text(across(tick), floor + 16, text, "middle"))
@@ -244,17 +248,17 @@ class _Plot:
         self.left = 30 + _LETTER * max((len(text) for _, text in y.ticks()), default=1)
         self.wide, self.tall = WIDTH - self.left - _RIGHT, HEIGHT - _TOP - _BOTTOM
 
-    def x(self, values: Any) -> Floats:
+    def x(self, values: ArrayLike) -> Floats:
         return self.left + self.wide * self.axes[0].at(values)
 
-    def y(self, values: Any) -> Floats:
+    def y(self, values: ArrayLike) -> Floats:
         return _TOP + self.tall * (1.0 - self.axes[1].at(values))
 
-    def path(self, xs: Any, ys: Any, kind: str) -> Markup:
+    def path(self, xs: ArrayLike, ys: ArrayLike, kind: str) -> Markup:
         points = [f"{_at(a)} {_at(b)}" for a, b in zip(self.x(xs), self.y(ys), strict=True)]
         return tag("path", d="M" + "L".join(points) if points else None, class_=kind, fill="none")
 
-    def circles(self, xs: Any, ys: Any, r: float) -> list[Markup]:
+    def circles(self, xs: ArrayLike, ys: ArrayLike, r: float) -> list[Markup]:
         return [
             tag("circle", cx=_at(a), cy=_at(b), r=r, class_="dot")
             for a, b in zip(self.x(xs), self.y(ys), strict=True)
@@ -290,12 +294,12 @@ class _Plot:
         return _line(x, _TOP, x, _TOP + self.tall, "mark")
 
 
-def _framed(title: str, plot: _Plot, drawn: Sequence[Any]) -> Markup:
+def _framed(title: str, plot: _Plot, drawn: Sequence[Markup]) -> Markup:
     """A plot with grid, axes and labels."""
     x, y = plot.axes
     right, floor = plot.left + plot.wide, _TOP + plot.tall
-    frame: list[Any] = []
-    names: list[Any] = []
+    frame: list[Markup] = []
+    names: list[Markup] = []
     for value, text in y.ticks():
         at = float(plot.y(value))
         frame.append(_line(plot.left, at, right, at, "grid"))
@@ -308,12 +312,12 @@ def _framed(title: str, plot: _Plot, drawn: Sequence[Any]) -> Markup:
     return _picture(title, HEIGHT, [*frame, *drawn, ground, *names])
 
 
-def _picture(title: str, height: float, drawn: Sequence[Any]) -> Markup:
+def _picture(title: str, height: float, drawn: Sequence[Markup]) -> Markup:
     box = f"0 0 {WIDTH} {_at(height)}"
     return tag("svg", tag("title", title), *drawn, viewBox=box, role="img")
 
 
-def _text(x: float, y: float, text: Any, kind: str) -> Markup:
+def _text(x: float, y: float, text: str, kind: str) -> Markup:
     return tag("text", text, x=_at(x), y=_at(y), class_=kind)
 
 

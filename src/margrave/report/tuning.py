@@ -10,11 +10,11 @@ saved in model files:
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from margrave.report.axis import Axis
+from margrave.report.estimator import Floats, Search, search_of
 from margrave.report.page import Absent, Markup, Section, Table, number, plural, short
 from margrave.report.scored import Scored
 from margrave.report.svg import Line, cells, figure, lines
@@ -25,7 +25,7 @@ _MOST_WORDS = 8  # columns whose scores fit into the cells
 
 def tuning(rows: Scored) -> Section | Absent:
     """Scores of all settings."""
-    title, found = "Tuning", getattr(rows.estimator, "tuning_", None)
+    title, found = "Tuning", search_of(rows.estimator)
     if found is None:
         return Absent(title, "the parameters were not chosen by a search (see Tuner).")
     mean = np.asarray(found["mean"], dtype=np.float64)
@@ -54,7 +54,7 @@ def tuning(rows: Scored) -> Section | Absent:
     return Section(title, lead, [*picture, table.html()])
 
 
-def _order(found: dict[str, Any]) -> list[int]:
+def _order(found: Search) -> list[int]:
     """Settings from the best to the worst; those with more splits come first."""
     keys = [
         (math.isnan(mean), -splits, -mean if not math.isnan(mean) else 0.0)
@@ -63,7 +63,7 @@ def _order(found: dict[str, Any]) -> list[int]:
     return sorted(range(len(keys)), key=lambda s: keys[s])
 
 
-def _map(found: dict[str, Any], axes: list[int], order: list[int]) -> Markup:
+def _map(found: Search, axes: list[int], order: list[int]) -> Markup:
     """A heat map of two parameters, or a line over one."""
     names, settings = found["names"], found["settings"]
     values = [_distinct([setting[i] for setting in settings]) for i in axes]
@@ -92,7 +92,7 @@ def _map(found: dict[str, Any], axes: list[int], order: list[int]) -> Markup:
     return figure(title, picture, wide=True)
 
 
-def _line(title: str, found: dict[str, Any], axis: int, values: list[str], scores: Any) -> Markup:
+def _line(title: str, found: Search, axis: int, values: list[str], scores: Floats) -> Markup:
     """Scores over one parameter; values that are not numbers are spaced evenly."""
     name = found["names"][axis]
     try:
@@ -112,7 +112,7 @@ def _line(title: str, found: dict[str, Any], axis: int, values: list[str], score
     return figure(title, lines(title, [Line("", places, scores)], x, y))
 
 
-def _distinct(values: list[Any]) -> list[str]:
+def _distinct(values: list[object]) -> list[str]:
     """Distinct values: numbers in ascending order, others in the order of appearance."""
     found = list(dict.fromkeys(_word(value) for value in values))
     try:
@@ -121,5 +121,5 @@ def _distinct(values: list[Any]) -> list[str]:
         return found
 
 
-def _word(value: Any) -> str:
+def _word(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)

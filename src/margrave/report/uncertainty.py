@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from margrave.report.axis import Axis
+from margrave.report.estimator import PosteriorModel, has_posterior
 from margrave.report.page import (
     Absent,
+    Content,
     Markup,
     Section,
     Table,
@@ -32,38 +32,38 @@ _NOT_CALIBRATED = (
 def calibration(rows: Scored) -> Section | Absent:
     """Compare predicted probabilities with observed frequencies."""
     title, name = "Calibration", type(rows.estimator).__name__
-    if rows.chances is None:
+    if rows.probabilities is None:
         how = "; wrap it in CalibratedClassifierCV, or use KernelLogisticRegression"
         reason = f"{name} has no predict_proba{how if rows.is_classifier else ''}."
         return Absent(title, reason)
     two = len(rows.classes) == 2
-    happened = rows.truth == 1 if two else rows.truth == rows.predicted
+    occurred = rows.truth == 1 if two else rows.truth == rows.predicted
     what = f"class {short(rows.classes[1], 30)}" if two else "the predicted class"
-    chances = rows.chances
-    place = np.minimum((chances * _BINS).astype(int), _BINS - 1)
+    probabilities = rows.probabilities
+    place = np.minimum((probabilities * _BINS).astype(int), _BINS - 1)
     weight = np.bincount(place, rows.weight, _BINS)
     used = weight > 0.0
-    told = np.bincount(place, rows.weight * chances, _BINS)[used] / weight[used]
-    came = np.bincount(place, rows.weight * happened, _BINS)[used] / weight[used]
-    apart = float(weight[used] @ np.abs(told - came) / weight.sum())
-    brier = float(rows.weight @ (chances - happened) ** 2 / rows.weight.sum())
+    predicted = np.bincount(place, rows.weight * probabilities, _BINS)[used] / weight[used]
+    observed = np.bincount(place, rows.weight * occurred, _BINS)[used] / weight[used]
+    difference = float(weight[used] @ np.abs(predicted - observed) / weight.sum())
+    brier = float(rows.weight @ (probabilities - occurred) ** 2 / rows.weight.sum())
     loss = rows.log_loss / float(rows.weight.sum())
     x, y = Axis("predicted probability", 0.0, 1.0), Axis("observed frequency", 0.0, 1.0)
-    picture = lines("Calibration", [Line("rows", told, came)], x, y, diagonal=True)
+    picture = lines("Calibration", [Line("rows", predicted, observed)], x, y, diagonal=True)
     shares = 100.0 * weight / weight.sum()
     bins = Line("rows", np.linspace(0.0, 1.0, _BINS + 1), shares)
     counts = steps("Probabilities", [bins], x, "share of rows (%)")
     lead = (
         f"If the probabilities of {what} are calibrated, observed frequencies equal predicted"
         f" probabilities, and the points lie on the diagonal. Here they differ by"
-        f" {percent(apart)} on average; the log loss is"
+        f" {percent(difference)} on average; the log loss is"
         f" {number(loss)}, the {'Brier score' if two else 'mean squared error of the best class'}"
         f" {number(brier)}."
     )
-    body: list[Any] = [
+    body: list[Content] = [
         beside(figure("Reliability diagram", picture), figure("Predicted probabilities", counts))
     ]
-    if hasattr(rows.estimator, "posterior_"):
+    if has_posterior(rows.estimator):
         body.append(note(_NOT_CALIBRATED))
     return Section(title, lead, body)
 
@@ -71,7 +71,7 @@ def calibration(rows: Scored) -> Section | Absent:
 def posterior(rows: Scored) -> Section | Absent:
     """Standard deviations of the scores, and diagnostics of the chains."""
     title, estimator = "Posterior", rows.estimator
-    if not hasattr(estimator, "posterior_"):
+    if not has_posterior(estimator):
         name = type(estimator).__name__
         return Absent(title, f"{name} has none; BayesianSVC and BayesianSVR sample from one.")
     known = estimator.diagnostics_
@@ -99,21 +99,21 @@ def posterior(rows: Scored) -> Section | Absent:
         lead += f" {percent(unsure)} of the scores are within two standard deviations of zero."
     body = [beside(figure("Uncertainty of the scores", cloud), table.html())]
     if estimator._landmarks is None:
-        body.append(_weights(rows))
+        body.append(_weights(rows, estimator))
     return Section(title, lead, body)
 
 
-def _weights(rows: Scored) -> Markup:
+def _weights(rows: Scored, estimator: PosteriorModel) -> Markup:
     """The weights that are most significantly nonzero, with two standard deviations."""
-    found = rows.estimator.posterior_
+    found = estimator.posterior_
     output = int(np.argmax(np.abs(found.mean).max(axis=1)))
     d = len(rows.estimator_names)
     mean = found.mean[output, :d]
     deviation = np.sqrt(np.maximum(np.diag(found.covariance[output])[:d], 0.0))
     order = np.argsort(-np.abs(mean) / np.maximum(deviation, 1e-300), kind="stable")[:_MOST_LISTED]
-    whom = "" if len(found.mean) == 1 else f" for class {short(rows.classes[output], 30)}"
+    which = "" if len(found.mean) == 1 else f" for class {short(rows.classes[output], 30)}"
     names = [rows.estimator_names[i] for i in order]
     picture = bars(
         "Weights and their uncertainty", names, mean[order], "weight", 2.0 * deviation[order]
     )
-    return figure(f"Weights{whom}, plus and minus two standard deviations", picture)
+    return figure(f"Weights{which}, plus and minus two standard deviations", picture)
