@@ -1,0 +1,47 @@
+"""The optimization problem that all estimators solve, as data.
+
+    min over beta   1/2 beta'K beta + sum_i h_i(beta_i)        one signed variable per row
+
+`Data` is the rows and the kernel, shared by all problems of one fit. `BaseProblem` is what a solver
+may ask of a problem on them. `Problem` has one variable per row: targets, weights, the loss and the
+kind of intercept on some blocks of the rows. `JointProblem` has one per row and class. A `Solution`
+is what solvers return.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from margrave.problem.base import BaseProblem, Intercept, check_weights
+from margrave.problem.data import Data, Floats, RowNumbers
+from margrave.problem.joint import JointProblem
+from margrave.problem.single import Problem
+from margrave.problem.solution import Solution, StopReason
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
+__all__ = [
+    "BaseProblem",
+    "Data",
+    "Floats",
+    "Intercept",
+    "JointProblem",
+    "Problem",
+    "RowNumbers",
+    "Solution",
+    "StopReason",
+    "check_weights",
+    "is_joint",
+    "is_single",
+]
+
+
+def is_joint(problem: BaseProblem) -> TypeIs[JointProblem]:
+    """Whether a problem has a score per row and class."""
+    return isinstance(problem, JointProblem)
+
+
+def is_single(problem: BaseProblem) -> TypeIs[Problem]:
+    """Whether a problem has one score per row."""
+    return isinstance(problem, Problem)
