@@ -8,7 +8,7 @@ import pickle
 import numpy as np
 import pytest
 
-from margrave import SVC, SVR, RowBlocks
+from margrave import SVC, SVR, ODMClassifier, RowBlocks
 from tests import cases
 from tests.data import load
 
@@ -84,6 +84,13 @@ def test_models_of_rows_outside_memory_hold_no_rows(tmp_path):
         with pytest.raises(AttributeError, match="support_ of the training data"):
             _ = again.support_vectors_
         assert again.certify(X, y) == pytest.approx(model.gap_, abs=1e-9)
+
+
+def test_labels_of_blocks_are_certified():
+    X, y = load("breast")
+    model = ODMClassifier(kernel="linear").fit(X, y)
+    blocks = RowBlocks([X[:100], X[100:]])
+    np.testing.assert_array_equal(model.certified(blocks), model.certified(X))
 
 
 def test_blocks_are_refused_where_they_cannot_work():
