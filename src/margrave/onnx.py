@@ -2,11 +2,10 @@
 
     scores = sum_j coef_j k(x, x_j) + b          in double precision, whatever the input
 
-Importing this module registers the converters, so that ``skl2onnx.to_onnx`` accepts every
-estimator of the package (except the Bayesian ones), alone or at the end of a pipeline; `to_onnx`
-calls it. Classifiers have
-the outputs `label` and `scores` (`decision_function`, or `predict_proba` if there is one),
-one-class SVMs `label` and `scores`, regressors `variable`.
+Importing this module registers the converters, so that ``skl2onnx.to_onnx`` accepts every estimator
+of the package (except the Bayesian ones), alone or at the end of a pipeline; `to_onnx` calls it.
+Classifiers have the outputs `label` and `scores` (`decision_function`, or `predict_proba` if there
+is one), one-class SVMs `label` and `scores`, regressors `variable`.
 """
 
 from __future__ import annotations
