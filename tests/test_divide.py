@@ -1,5 +1,6 @@
 """Strategies that divide the rows: block problems, early models, and the whole at the end."""
 
+import copy
 import json
 import pickle
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy import sparse
+from sklearn.base import clone
 
 from margrave import SVC, SVR, KernelLogisticRegression, ODMClassifier, OneClassSVM
 from margrave.partitions import Centres, KMeans, Parts, Random
@@ -419,6 +421,35 @@ def test_the_early_model_is_there_while_the_exact_one_is_trained():
     assert not hasattr(model.early_, "early_")
     model.set_params(solver="exact", callbacks=None).fit(X, y)
     assert not hasattr(model, "early_")
+
+
+def test_every_level_has_its_own_early_model(monkeypatch):
+    """Made when somebody asks for it, once per level; without anybody, once at the end."""
+    X, y = blobs(800)
+    made, seen = [], []
+    original = SVC._store_certificate
+
+    def counted(self, *args):
+        made.append(self)
+        original(self, *args)
+
+    def look(record):
+        if "parts" in record:
+            copied = copy.deepcopy(model).early_
+            seen.append((record["parts"], len(model.early_._part_support), model.early_))
+            np.testing.assert_array_equal(copied.predict(X), model.early_.predict(X))
+
+    monkeypatch.setattr(SVC, "_store_certificate", counted)
+    model = SVC(C=10.0, gamma=2.0, solver=DivideAndConquer(levels=2)).fit(X, y)
+    assert len(made) == 2 and made[0] is model.early_
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.early_.predict(X), model.early_.predict(X))
+    assert not hasattr(clone(model), "early_")
+    made.clear()
+    model = SVC(C=10.0, gamma=2.0, solver=DivideAndConquer(levels=2)).set_params(callbacks=look)
+    model.fit(X, y)
+    assert [(wanted, found) for wanted, found, _ in seen] == [(16, 16), (4, 4)]
+    assert len(made) == 3 and seen[0][2] is made[0] and seen[1][2] is made[1] is model.early_
 
 
 def test_several_classes_are_clustered_once(monkeypatch):

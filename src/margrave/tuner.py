@@ -243,14 +243,14 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
 
     def _search(self, task: Task, settings: list[Setting], single: bool) -> Search:
         """Run the pruning rounds if a single metric decides, and then all splits."""
-        lefts = race.rounds(len(settings), self.n_splits_, _num_samples(task.X))
+        counts = race.rounds(len(settings), self.n_splits_, _num_samples(task.X))
         metric = self.refit if isinstance(self.refit, str) else "score"
         decides = self.prune and not callable(self.refit) and (single or metric != "score")
         with LiveTable(settings, self.n_splits_, metric, self.verbose) as table:
-            search = self._crew(task, settings, table)
+            search = self._make_search(task, settings, table)
             try:
                 left = settings
-                for split, most in enumerate(lefts if decides else []):
+                for split, most in enumerate(counts if decides else []):
                     search.run(left, [split], race.COARSE)
                     if search.stopped or not self._is_single(search, metric):
                         break
@@ -268,7 +268,7 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
         scores = [result["test_scores"] for result in search.results.values()]
         return all(metric in score for score in scores if isinstance(score, dict))
 
-    def _crew(self, task: Task, settings: list[Setting], table: LiveTable) -> Search:
+    def _make_search(self, task: Task, settings: list[Setting], table: LiveTable) -> Search:
         """Create the workers, and divide threads and memory between them."""
         final, n_rows = final_estimator(self.estimator), _num_samples(task.X)
         kernels = len({setting.kernel for setting in settings})

@@ -38,7 +38,7 @@ def check_fitted(model: BaseEstimator) -> None:
 
 
 def _check_scaler(scaler: BaseEstimator) -> None:
-    d = _whole(scaler, "n_features_in_", 1)
+    d = _integer(scaler, "n_features_in_", 1)
     for name, value in vars(scaler).items():
         if isinstance(value, np.ndarray) and name != "feature_names_in_":
             _expect(value.shape == (d,) and _finite(value), name)
@@ -51,7 +51,7 @@ class _Fitted:
     def check(self) -> None:
         model = self.model
         model._validate_params()
-        self.d = _whole(model, "n_features_in_", 1)
+        self.d = _integer(model, "n_features_in_", 1)
         if hasattr(model, "feature_names_in_"):
             _expect(np.shape(model.feature_names_in_) == (self.d,), "feature_names_in_")
         _expect(isinstance(model._kernel, Kernel), "the kernel")
@@ -62,12 +62,12 @@ class _Fitted:
             self._check_expansion()
         if hasattr(model, "classes_"):
             self._check_classes()
-        self._check_story()
-        self._try()
+        self._check_history()
+        self._check_prediction()
 
     def _check_expansion(self) -> None:
         model, d = self.model, self.d
-        n_rows = _whole(model, "_n_rows", 1)
+        n_rows = _integer(model, "_n_rows", 1)
         support = model.support_
         _expect(_integers(support) and support.ndim == 1, "support_")
         _expect(bool(((support >= 0) & (support < n_rows)).all()), "support_")
@@ -154,7 +154,7 @@ class _Fitted:
         if hasattr(model, "posterior_"):
             _expect(len(model.posterior_.mean) == problems, "the posterior")
 
-    def _check_story(self) -> None:
+    def _check_history(self) -> None:
         """Attributes that describe the fit: certificate, history, tuning."""
         model = self.model
         for name in ("gap_", "objective_"):
@@ -165,7 +165,7 @@ class _Fitted:
                 found = getattr(model, name)
                 _expect(_numbers(found, 1) and found.shape == shape and found.size > 0, name)
         else:
-            _whole(model, "n_draws_", 0)
+            _integer(model, "n_draws_", 0)
             for name in ("max_r_hat", "min_ess", "r_hat_objective", "ess_objective"):
                 _expect(_is_number(model.diagnostics_[name]), "diagnostics_")
         _expect(isinstance(model.history_, list), "history_")
@@ -190,7 +190,7 @@ class _Fitted:
         _expect(_integers(splits) and splits.shape == (len(settings),), "tuning_")
         _expect(isinstance(found["metric"], str), "tuning_")
 
-    def _try(self) -> None:
+    def _check_prediction(self) -> None:
         """Predict a row of zeros."""
         row: Any = sparse.csr_matrix((1, self.d))
         if self.model._kernel.is_precomputed or self.d < 1000:
@@ -209,7 +209,7 @@ def _wrong(what: str) -> ValueError:
     return ValueError(f"something is wrong with {what}")
 
 
-def _whole(model: BaseEstimator, name: str, least: int) -> int:
+def _integer(model: BaseEstimator, name: str, least: int) -> int:
     value = getattr(model, name)
     _expect(isinstance(value, int) and not isinstance(value, bool) and value >= least, name)
     return int(value)

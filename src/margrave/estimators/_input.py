@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from margrave._sklearn import HasMethods, Interval, StrOptions, _check_sample_weight
 from margrave.engines import is_collection, resolve_engine
-from margrave.estimators._remote import bring, bring_vector, canonical, has_remote_rows
+from margrave.estimators._remote import canonical, fetch_rows, fetch_vector, has_remote_rows
 from margrave.kernels import KERNELS, NUMBERS, Kernel, resolve_kernel
 from margrave.resources import parse_bytes, thread_count
 from margrave.rows import AnyRows, RowBlocks, in_blocks, in_memory
@@ -92,7 +92,7 @@ class CheckedInput(BaseEstimator):  # type: ignore[misc]
         if in_blocks(X):
             return self._check_blocks(X, reset)
         if reset and has_remote_rows(self.engine, X):
-            return bring(self, X)
+            return fetch_rows(self, X)
         self._refuse_kind(X)
         return canonical(validate_data(self, X, reset=reset, **_ACCEPTED))
 
@@ -102,7 +102,7 @@ class CheckedInput(BaseEstimator):  # type: ignore[misc]
         """Validate the rows and targets of a fit, which must be `numbers` in a regression."""
         if in_blocks(X) or (reset and has_remote_rows(self.engine, X)):
             rows = self._check_rows(X, reset)
-            targets: NDArray[Any] = column_or_1d(bring_vector(self, y, rows), warn=True)
+            targets: NDArray[Any] = column_or_1d(fetch_vector(self, y, rows), warn=True)
             assert_all_finite(targets, input_name="y")
             check_consistent_length(targets, np.empty(rows.shape[0]))
             return rows, targets.astype(np.float64) if numbers else targets
@@ -116,7 +116,7 @@ class CheckedInput(BaseEstimator):  # type: ignore[misc]
 
     def _check_weights(self, X: AnyRows, sample_weight: VectorLike | None) -> Floats:
         """Sample weights as an array, ones by default."""
-        given = bring_vector(self, sample_weight, X)
+        given = fetch_vector(self, sample_weight, X)
         weight: Floats = _check_sample_weight(given, X, dtype=np.float64, ensure_non_negative=True)
         return weight
 

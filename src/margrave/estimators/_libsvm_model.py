@@ -256,7 +256,7 @@ def _to_svm(model: KernelEstimator) -> SvmText:
     svm_type = types.get(type(model).__name__, "c_svc" if hasattr(model, "classes_") else "")
     if not svm_type:
         raise ValueError(f"LIBSVM has no model like {type(model).__name__}; use save")
-    label = _whole_labels(model) if hasattr(model, "classes_") else None
+    label = _integer_labels(model) if hasattr(model, "classes_") else None
     k = 2 if label is None else len(label)
     X: Matrix
     if model._weights is not None:
@@ -317,7 +317,7 @@ def _to_linear(model: KernelEstimator) -> LinearText:
         kind = "L2R_L1LOSS_SVR_DUAL"
     else:
         given = _label_order(model)
-        label = _whole_labels(model)[given]
+        label = _integer_labels(model)[given]
         kind = {"crammer_singer": "MCSVM_CS"}.get(scheme, "L2R_L1LOSS_SVC_DUAL")
         if isinstance(model, KernelLogisticRegression):
             kind = "L2R_LR"
@@ -333,7 +333,7 @@ def _to_linear(model: KernelEstimator) -> LinearText:
     return LinearText(kind, np.ascontiguousarray(table), weights.shape[1], bias, label, rho)
 
 
-def _whole_labels(model: KernelEstimator) -> Integers:
+def _integer_labels(model: KernelEstimator) -> Integers:
     classes = model.classes_
     numbers = classes.astype(np.float64) if classes.dtype.kind in "biuf" else np.array([0.5])
     if not (numbers == np.round(numbers)).all() or np.abs(numbers).max() >= 1 << 31:

@@ -89,7 +89,7 @@ def has_remote_rows(engine: EngineLike, X: MatrixLike) -> bool:
     return is_collection(X) or (isinstance(engine, RankEngine) and engine.rows_are == "local")
 
 
-def bring(estimator: CheckedInput, X: MatrixLike) -> RemoteRows:
+def fetch_rows(estimator: CheckedInput, X: MatrixLike) -> RemoteRows:
     """Validate X on the workers."""
     if estimator.kernel == "precomputed":
         raise ValueError("a precomputed kernel matrix must be one array, not a collection")
@@ -101,7 +101,7 @@ def bring(estimator: CheckedInput, X: MatrixLike) -> RemoteRows:
     return rows
 
 
-def bring_vector(
+def fetch_vector(
     estimator: CheckedInput, vector: VectorLike | None, X: AnyRows
 ) -> VectorLike | None:
     """Collect targets or weights of rows on workers."""

@@ -205,7 +205,7 @@ class NuSVR(RegressorMixin, SingleEstimator):  # type: ignore[misc]
         unknown = (np.nan, np.nan, np.nan, False, 0, "float64", "")
         b = float(self.intercept_[0])
         model = Solution(self._beta()[rows], b, f, *unknown, weights=weights)
-        data = Data(take(X, rows, self._kernel.is_precomputed), self._kernel, whole_of(rows))
+        data = Data(take(X, rows, self._kernel.is_precomputed), self._kernel, _one_block(rows))
         found = self._certificate_of(data, y[rows], self.C * weight[rows], model, 0.0)
         scale = max(abs(found.objective), abs(found.dual))
         definite = weights is not None or data.is_definite(model.beta, f, scale)
@@ -288,7 +288,7 @@ class NuSVR(RegressorMixin, SingleEstimator):  # type: ignore[misc]
         super()._pack(X, rows, problem, folded)
         if not folded.definite or (folded.certificate == "estimate" and weights is None):
             return folded
-        data = Data(take(X, rows, self._kernel.is_precomputed), self._kernel, whole_of(rows))
+        data = Data(take(X, rows, self._kernel.is_precomputed), self._kernel, _one_block(rows))
         found = self._certificate_of(data, tube.y, tube.C, folded, self.tol)
         return with_certificate(folded, found, self.tol)
 
@@ -340,6 +340,6 @@ def _sums(data: Data, beta: Floats, threads: int) -> Floats:
     return np.ascontiguousarray(sums[:, 0])
 
 
-def whole_of(rows: Rows) -> NDArray[np.int64]:
+def _one_block(rows: Rows) -> NDArray[np.int64]:
     """Boundaries of one block of all these rows."""
     return np.array([0, len(rows)], dtype=np.int64)

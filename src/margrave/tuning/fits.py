@@ -30,7 +30,7 @@ Result = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Terms:
+class Resources:
     """What a worker provides for a fit: kernel values, threads, memory, and a way to stop it."""
 
     store: Store
@@ -44,7 +44,7 @@ def fit_and_score(
     setting: Setting,
     split: int,
     sample: Sample | None,
-    terms: Terms,
+    resources: Resources,
     start: Start | None,
     coarse: float,
 ) -> tuple[Result, Sample | None, Start | None]:
@@ -63,7 +63,7 @@ def fit_and_score(
         model = model_of(task, setting)
         final, context = final_estimator(model), None
         if final is not None:
-            context = _attach_context(final, sample, terms, start, coarse)
+            context = _attach_context(final, sample, resources, start, coarse)
             result["rough"] = context.rough
         if sample.before is not None and final is not None:
             _fit(final, sample.final_train, sample.y_train, {})
@@ -88,16 +88,16 @@ def fit_and_score(
 
 
 def _attach_context(
-    final: KernelEstimator, sample: Sample, terms: Terms, start: Start | None, coarse: float
+    final: KernelEstimator, sample: Sample, resources: Resources, start: Start | None, coarse: float
 ) -> SplitContext:
     """Give an estimator its threads and memory, kernel values, and a start."""
     own = final.get_params(deep=False)
     tol = max(own.get("tol", 0.0), coarse)
-    given = {"tol": tol, "n_jobs": terms.threads, "memory_limit": terms.memory}
+    given = {"tol": tol, "n_jobs": resources.threads, "memory_limit": resources.memory}
     final.set_params(**{name: value for name, value in given.items() if name in own})
     solver = own.get("solver")
-    store = terms.store if isinstance(solver, WorkingSet) or solver in _SHARING else None
-    context = SplitContext(sample, store, start, terms.running, rough=tol > own.get("tol", tol))
+    store = resources.store if isinstance(solver, WorkingSet) or solver in _SHARING else None
+    context = SplitContext(sample, store, start, resources.running, rough=tol > own.get("tol", tol))
     final._context = context
     return context
 

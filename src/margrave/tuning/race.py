@@ -27,14 +27,14 @@ _ROUNDS = 2
 
 def rounds(n_settings: int, n_splits: int, n_rows: int) -> list[int]:
     """Number of settings that are kept after each of the first splits."""
-    lefts: list[int] = []
+    counts: list[int] = []
     left = n_settings
     if n_rows < _FEW_ROWS:
-        return lefts
-    while len(lefts) < min(_ROUNDS, n_splits - 1) and left > _LEAST:
+        return counts
+    while len(counts) < min(_ROUNDS, n_splits - 1) and left > _LEAST:
         left = max(_LEAST, math.ceil(left / _SHARE))
-        lefts.append(left)
-    return lefts
+        counts.append(left)
+    return counts
 
 
 def best_of(

@@ -17,13 +17,13 @@ from typing import Any
 import sklearn
 
 from margrave.progress import Progress
-from margrave.tuning.fits import Result, Terms, fit_and_score
+from margrave.tuning.fits import Resources, Result, fit_and_score
 from margrave.tuning.folds import Store
 from margrave.tuning.plan import Setting
 from margrave.tuning.samples import Sample, Task
 from margrave.tuning.starts import Start
 
-_LOOK = 0.1  # seconds between two checks of the workers
+_POLL = 0.1  # seconds between two checks of the workers
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,8 @@ class Search:
         with ThreadPoolExecutor(len(self.workers)) as pool:
             try:
                 for worker in self.workers:
-                    futures.append(pool.submit(self._serve, worker, coarse, config))
-                while wait(futures, _LOOK, FIRST_EXCEPTION).not_done and not self.stopped:
+                    futures.append(pool.submit(self._run_jobs, worker, coarse, config))
+                while wait(futures, _POLL, FIRST_EXCEPTION).not_done and not self.stopped:
                     self.show(self.results, note)
                     if self.deadline is not None and time.perf_counter() > self.deadline:
                         self._stop("time_limit")
@@ -116,11 +116,11 @@ class Search:
         for worker in self.workers:
             worker.store.clear()
 
-    def _serve(self, worker: Worker, coarse: float, config: dict[str, Any]) -> None:
+    def _run_jobs(self, worker: Worker, coarse: float, config: dict[str, Any]) -> None:
         with sklearn.config_context(**config):
             try:
                 while (job := self._next(worker)) is not None:
-                    self._go(worker, job, coarse)
+                    self._run_job(worker, job, coarse)
             except KeyboardInterrupt:  # a fit that was stopped
                 if not self.stopped:
                     self._stop("interrupted")
@@ -141,10 +141,10 @@ class Search:
             worker.kernels.add(job.kernel)
             return job
 
-    def _go(self, worker: Worker, job: Job, coarse: float) -> None:
+    def _run_job(self, worker: Worker, job: Job, coarse: float) -> None:
         sample: Sample | None = None
         before: tuple[Hashable, Start | None] = (None, None)
-        terms = Terms(worker.store, self.threads, self.memory, self._running(worker))
+        resources = Resources(worker.store, self.threads, self.memory, self._running(worker))
         for setting in job.settings:
             if self.stopped:
                 return
@@ -154,7 +154,7 @@ class Search:
                 continue
             start = self.starts.get(key) or (before[1] if before[0] == setting.line else None)
             result, sample, found = fit_and_score(
-                self.task, setting, job.split, sample, terms, start, coarse
+                self.task, setting, job.split, sample, resources, start, coarse
             )
             before = (setting.line, found)
             with self.lock:
@@ -173,7 +173,7 @@ class Search:
         def running(progress: Progress) -> None:
             worker.progress = progress
             if self.deadline is not None:  # a little later than `run` stops the fit
-                progress.time_limit = max(0.0, self.deadline - time.perf_counter()) + 2.0 * _LOOK
+                progress.time_limit = max(0.0, self.deadline - time.perf_counter()) + 2.0 * _POLL
             if self.stopped:
                 progress.interrupt()
 
