@@ -1,4 +1,4 @@
-// When a descent has done what it can: one rule for all solvers that improve a dual point.
+// When a descent has stalled: one rule for all solvers that improve a dual point.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -9,11 +9,11 @@
 
 namespace margrave {
 
-// Rows that are almost linearly dependent make steps tiny, and a solve would take for ever. Looks
+// Rows that are almost linearly dependent make steps tiny, and a solve would never end. Checks
 // every `window` rounds whether the dual value or the gap has improved.
-class Creeping {
+class SlowProgress {
   public:
-    explicit Creeping(std::int64_t window) : window_(window) {}
+    explicit SlowProgress(std::int64_t window) : window_(window) {}
 
     bool check(std::int64_t rounds, const Round& last, double best_dual, double best_gap) {
         if (rounds < round + window_) return false;
@@ -33,10 +33,10 @@ class Creeping {
     std::int64_t window_;
 };
 
-// A precision has done what it can when `window` rounds, a sweep's worth, bring next to nothing. In
-// single precision, which double can follow: a dual gain below a hundredth of the gap, and a gap
-// that is hardly smaller. In double: no gain beyond rounding, and no smaller gap (near the optimum
-// the gap falls like the square root of the dual's error).
+// A precision is exhausted when `window` rounds, about one sweep over the rows, gain next to
+// nothing. In single precision, after which double can continue: a dual gain below a hundredth of
+// the gap, and a gap that is hardly smaller. In double: no gain beyond rounding, and no smaller gap
+// (near the optimum the gap falls like the square root of the dual's error).
 class StallRule {
   public:
     StallRule(std::int64_t window, bool is_single, bool is_hull)
@@ -61,7 +61,7 @@ class StallRule {
         return still && !first;
     }
 
-    // All that it remembers, for checkpoints.
+    // Its whole state, for checkpoints.
     static constexpr std::size_t kNumbers = 10;
     std::array<double, kNumbers> state() const {
         return {best_gap_,

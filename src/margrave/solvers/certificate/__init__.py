@@ -1,10 +1,13 @@
 """Rigorous certificates of solutions computed in floating point.
 
-certified   the solutions of a fit with bounds on their gaps (below)
-bounds.py   the bounds: of plain and joint problems (single.py, joint.py) and of hulls;
-            errors.py bounds the rounding errors of scores, figures.py has the outcome
-polish.py   a small change that improves a linear model
-unfinished.py  the best multiple of a model that was not finished
+`certified` (below) replaces the gaps of a fit's solutions by bounds that include rounding errors.
+
+bounds.py      the bounds: one score per row (single.py), several classes (joint.py), hulls;
+               `certificate` is where to start reading
+errors.py      bounds on the rounding errors of scores
+figures.py     what a certificate consists of
+polish.py      a small change that improves a linear model
+unfinished.py  a fit that was stopped: the best multiple of its model
 centring.py    rows far from zero
 """
 
