@@ -45,7 +45,7 @@ _MODULES = {"Dask": "margrave.engines.dask", "MPI": "margrave.engines.mpi"}
 
 
 def __getattr__(name: str) -> Any:
-    # these need more packages, which are imported when asked for
+    # these need optional packages, which are imported on demand
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_MODULES[name]), name)

@@ -57,11 +57,11 @@ def certified(
 ) -> list[Solution]:
     """Replace the running gaps of solvers by rigorous bounds for the models that they return.
 
-    With `mend`, a model that was not finished is replaced by its best multiple, zero included. A
-    linear model that is not stored `by_weights` is the sum over its support vectors. Unchanged
-    are solutions that are certified already, models of parts or landmarks, whose certificate is
-    that of another problem, and estimates of fits that had no time for a certificate. After Ctrl-C
-    what is not certified yet stays an estimate.
+    With `mend`, the model of a fit that was stopped is replaced by its best multiple, zero
+    included. A linear model that is not stored `by_weights` is the sum over its support vectors.
+    Unchanged are solutions that are certified already, models of parts or landmarks, whose
+    certificate is that of another problem, and estimates of fits that had no time for a
+    certificate. After Ctrl-C what is not certified yet stays an estimate.
     """
     found = list(solutions)
     for number, problem in enumerate(problems):

@@ -1,7 +1,8 @@
-"""Distances of hulls: bounds and checks that all hull solvers use.
+"""The distance between two convex hulls: bounds and checks that all hull solvers use.
 
-Rows with y = +1 and with y = -1 have weights eta, xi >= 0 that sum to one and do not exceed their
-caps C_i; the points A eta and B xi run through the (reduced) hulls of the two classes.
+A and B hold the rows with y = +1 and with y = -1 as columns. Weights eta, xi >= 0 that sum to one
+give points A eta and B xi of the convex hulls of the two classes; if no weight may exceed its cap
+C_i, of the reduced hulls.
 
     U(beta) = 1/2 |z|^2,  z = A eta - B xi = sum_i beta_i x_i,  beta = y (eta, xi)      (minimise)
     m(w)    = min over eta of w'A eta  -  max over xi of w'B xi
@@ -53,9 +54,9 @@ def first_rows(problem: Problem) -> Floats:
 
 
 class HullCore:
-    """The compiled solver with its figures in terms of hulls.
+    """The compiled solver, with figures in terms of U and L.
 
-    Of a distance `objective` is U, `dual` is -L and `gap` is (U - L) / U. With a linear term
+    For distances `objective` is U, `dual` is -L and `gap` is (U - L) / U. With a linear term
     (regression) the figures are the usual ones.
     """
 
@@ -67,18 +68,18 @@ class HullCore:
     ) -> tuple[str, list[Record]]:
         """Run rounds; see `Core`."""
         status, records = self.core.advance(target, max_rounds, seconds, time_left)
-        return status, [self._told(record) for record in records]
+        return status, [self._converted(record) for record in records]
 
     def certify(self, time_left: float) -> Record | None:
         """Figures in double precision; None if stopped."""
         record = self.core.certify(time_left)
-        return None if record is None else self._told(record)
+        return None if record is None else self._converted(record)
 
     def figures(self) -> Record:
         """Figures from the running scores."""
-        return self._told(self.core.figures())
+        return self._converted(self.core.figures())
 
-    def _told(self, record: Record) -> Record:
+    def _converted(self, record: Record) -> Record:
         if self.shift is not None or not np.isfinite(record["gap"]):
             return record
         U = record["dual"]

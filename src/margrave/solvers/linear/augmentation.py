@@ -54,8 +54,8 @@ NEAR = 1e-3  # of the width per row near its kink: predicted gain at which the w
 FLAT, FLATTER = 0.1, 1e-3  # of the first derivative: where a line search ends
 _TRIALS = 6  # steps per call of a line search
 INDEFINITE = (
-    "the solver 'em' needs a kernel that is positive semidefinite, and this one is not on these"
-    " rows; solver='exact' works with every kernel"
+    "the solver 'em' needs a positive semidefinite kernel, and this one is not on these rows;"
+    " solver='exact' works with every kernel"
 )
 _MATRICES = 3  # as large as the kernel matrix, at a time
 _VECTORS = 30  # of a number per row, beside the features
@@ -84,14 +84,14 @@ class _Iterated(ABC):
 
     @abstractmethod
     def aim(self) -> float:
-        """Find the step to the minimum of the parabolas; what it promises."""
+        """Find the step to the minimum of the parabolas; its predicted decrease."""
 
     @abstractmethod
     def finish(self) -> Figures | None:
         """Try the limit of narrow parabolas; its figures, if there are any."""
 
     @abstractmethod
-    def look_along(self) -> None:
+    def prepare_search(self) -> None:
         """Prepare the line search along the step."""
 
     @abstractmethod
@@ -120,7 +120,7 @@ class _Iterated(ABC):
             # 3. the line search
             t = 1.0
             if mode != "published":
-                self.look_along()
+                self.prepare_search()
                 t = line_search(self.rates, FLAT if narrow else FLATTER)
             self.move(t)
 
@@ -155,7 +155,7 @@ class Weights(_Iterated):
             self.z, self.first_width = z, WARM * self.unit
 
     def begin(self, start: Floats) -> Figures:
-        """Take the point of dual variables."""
+        """Start from dual variables."""
         beta = self.problem.feasible(start)
         parts = [beta[at] for at in self.ranges]
         v = np.sum(self.shards.each("begin", [(part, self._left()) for part in parts]), axis=0)
@@ -201,7 +201,7 @@ class Weights(_Iterated):
         return Figures(primal, dual, int(numbers[3]), float(numbers[4]))
 
     def aim(self) -> float:
-        """Find the step to the minimum of the parabolas; what it promises."""
+        """Find the step to the minimum of the parabolas; its predicted decrease."""
         H = symmetric(self.triangle, self.size)
         H[np.arange(self.size), np.arange(self.size)] += self.penalty
         if self.free:
@@ -215,8 +215,8 @@ class Weights(_Iterated):
         """Weights can be computed to any accuracy: no exact last step."""
         return None
 
-    def look_along(self) -> None:
-        """Get ready for a line search along the step."""
+    def prepare_search(self) -> None:
+        """Prepare the line search along the step."""
         self.shards.map("aim", self.step, self._left())
 
     def rates(self, steps: Floats) -> Floats:
@@ -280,7 +280,7 @@ class Coefficients(_Iterated):
         self.last = self.kept = (nothing, nothing, 0.0)  # beta, K beta, intercept
 
     def begin(self, start: Floats) -> Figures:
-        """Take the point of dual variables."""
+        """Start from dual variables."""
         beta = self.problem.feasible(start)
         self.om, self.inner = beta, self.K @ beta
         figures = self._figures_of(beta, self.inner)
@@ -330,7 +330,7 @@ class Coefficients(_Iterated):
         return self._figures_of(beta, self.K @ beta)
 
     def aim(self) -> float:
-        """Find the step to the minimum of the parabolas; what it promises."""
+        """Find the step to the minimum of the parabolas; its predicted decrease."""
         u, D, f = self.parabolas.u, self.parabolas.D, self.inner + self.b
         inverse = 1.0 / np.where(D > 0.0, D, 1.0)
         new, b = self._minimum(np.flatnonzero(D), f + u * inverse, inverse)
@@ -355,7 +355,7 @@ class Coefficients(_Iterated):
         new[inside] = found
         return new, b
 
-    def look_along(self) -> None:
+    def prepare_search(self) -> None:
         """Nothing to prepare."""
 
     def rates(self, steps: Floats) -> Floats:
