@@ -68,8 +68,8 @@ _ADVICE = {
     " kernel",
     "stochastic": "the stochastic steps made no further progress; use solver='auto', or"
     " VarianceReduced with a smaller step or more landmarks",
-    "unfinished": "the solver was set to stop before the whole problem is solved; remove passes,"
-    " finish=False or as_published=True to reach the optimum",
+    "unfinished": "the solver's parameters stop it before the whole problem is solved; remove"
+    " passes, finish=False or as_published=True to reach the optimum",
     "hulls": "no direction was found that separates the hulls, which overlap or are too close to"
     " each other for double precision; {cure}",
     "rounding": "the model cannot be certified in double precision, because rounding errors may"
@@ -225,7 +225,7 @@ class KernelEstimator(CheckedInput):
             rounding = worst.rounding or 0.0
             if reason in (None, "converged") and not self.gap_ - rounding > self.tol:
                 reason = "rounding"
-            told = {
+            details = {
                 "cure": self._cure,
                 "cause": worst.cause or "scale the features, or lower C",
                 "rounding": rounding,
@@ -238,7 +238,7 @@ class KernelEstimator(CheckedInput):
             )
             warnings.warn(
                 f"{type(self).__name__} stopped at a relative duality gap of {self.gap_:.2g},"
-                f" {missed}: {advice.format(**told, **self.get_params(deep=False))}",
+                f" {missed}: {advice.format(**details, **self.get_params(deep=False))}",
                 ConvergenceWarning,
                 stacklevel=outside(),
             )
@@ -296,7 +296,7 @@ class KernelEstimator(CheckedInput):
 
     @property
     def early_(self) -> KernelEstimator:
-        """The model of the parts that the solver has shown last, during the fit and after it."""
+        """The latest model of parts, available during the fit and after it."""
         model: KernelEstimator | None = None if self._early is None else self._early.model
         if model is None:
             raise AttributeError(f"this {type(self).__name__} has no early model")

@@ -150,8 +150,8 @@ def refuse_remote(solver: str, problems: Sequence[BaseProblem]) -> None:
     if problems[0].data.is_remote:
         raise ValueError(
             f"the solver {solver!r} needs all rows in one array; for rows on the workers of an"
-            " engine use solver='auto', 'pbm', 'dc' or 'cascade', or 'dsvrg' for linear models with a"
-            " smooth loss"
+            " engine use solver='auto', 'pbm', 'dc' or 'cascade', or 'dsvrg' for linear models with"
+            " a smooth loss"
         )
 
 

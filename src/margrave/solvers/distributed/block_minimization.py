@@ -387,7 +387,7 @@ class _Run:
         if self.kept.get("p") == p and self.kept["precision"] == precision:
             core.restore(self.kept)
             self.kept = {}
-        core.is_broken = self.is_inconsistent
+        core.is_inconsistent = self.is_inconsistent
         return HullCore(core, problem) if problem.is_hull else core
 
 
