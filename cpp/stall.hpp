@@ -47,7 +47,7 @@ class StallRule {
         best_gap_ = std::min(best_gap_, last.gap);
         best_dual_ = std::min(best_dual_, last.dual);
         if (is_hull_ && hulls_overlap(rounds, last, size)) return true;
-        if (creeping_.check(rounds, last, best_dual_, best_gap_)) return true;
+        if (slow_.check(rounds, last, best_dual_, best_gap_)) return true;
         if (rounds < marked_round_ + window_) return false;
         // rounding lets the dual rise and fall again
         const double gain = marked_dual_ - best_dual_;
@@ -69,11 +69,11 @@ class StallRule {
                 marked_gap_,
                 marked_dual_,
                 fallen_dual_,
-                creeping_.dual,
-                creeping_.gap,
+                slow_.dual,
+                slow_.gap,
                 double(marked_round_),
                 double(fallen_round_),
-                double(creeping_.round)};
+                double(slow_.round)};
     }
     void restore(const std::array<double, kNumbers>& kept) {
         best_gap_ = kept[0];
@@ -81,11 +81,11 @@ class StallRule {
         marked_gap_ = kept[2];
         marked_dual_ = kept[3];
         fallen_dual_ = kept[4];
-        creeping_.dual = kept[5];
-        creeping_.gap = kept[6];
+        slow_.dual = kept[5];
+        slow_.gap = kept[6];
         marked_round_ = std::int64_t(kept[7]);
         fallen_round_ = std::int64_t(kept[8]);
-        creeping_.round = std::int64_t(kept[9]);
+        slow_.round = std::int64_t(kept[9]);
     }
 
   private:
@@ -106,7 +106,7 @@ class StallRule {
     bool is_hull_;
     double best_gap_ = kInfinity;
     double best_dual_ = kInfinity;
-    Creeping creeping_{1000};
+    SlowProgress slow_{1000};
     // The state when progress was last checked: of this precision, and of hulls.
     std::int64_t marked_round_ = 0;
     double marked_dual_ = 0;
