@@ -86,7 +86,7 @@ WAYS = {
     "fast": 'EM, mode="fast"',
     "em": 'EM, mode="em"',
     "auto": 'solver="auto"',
-    "liblinear": "LIBLINEAR as it comes",
+    "liblinear": "LIBLINEAR, default",
     "shortest": "LIBLINEAR, shortest run within 1e-3",
 }
 COSTS = "costs"

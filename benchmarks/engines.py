@@ -268,7 +268,7 @@ def report(folder: Path = FOLDER) -> str:
 
 def _table(ways: Mapping[str, dict[str, Any]]) -> str:
     head = ["where", "seconds", "over 2 threads", "objective", "gap", "rounds"]
-    head += ["MB per round", "over the count"]
+    head += ["MB per round", "over the formula"]
     local = ways.get("threads-2", {}).get("seconds")
     rows = []
     for name, way in WAYS.items():

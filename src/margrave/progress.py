@@ -67,7 +67,7 @@ class Progress:
         adds.
     stop_reason : {None, "converged", "max_iter", "time_limit", "callback", "interrupted"}
         Why the fit ended; when problems ended for different reasons, the first that is not
-        "converged". None if the solver stopped by itself.
+        "converged". None if the solver stopped on its own.
     early : sequence of Solution or None
         The last solutions that `show_early` was called with.
 

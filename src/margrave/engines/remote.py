@@ -39,7 +39,7 @@ Frames = list[Any]  # a pickle, and the raw buffers beside it as arrays of bytes
 Order = tuple[Any, ...]  # a function of a site and more arguments, and these
 
 _LARGE = 1 << 16  # bytes from which an array gets a buffer of its own
-_NO_SHARD = sys.maxsize  # in the place of a shard: errors of shards come first
+_NO_SHARD = sys.maxsize  # number of errors outside of shards, whose errors come first
 
 
 # --- messages -------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ def pack(thing: object, by_name: bool = False) -> tuple[Frames, list[RemoteRows]
 
 
 def unpack(frames: Frames, arrays: Sequence[Any] = ()) -> Any:
-    """Undo `pack`, with arrays in the place of the rows that were elsewhere."""
+    """Undo `pack`, with arrays in place of the rows that were elsewhere."""
     return _Unpickler(frames, arrays).load()
 
 

@@ -230,7 +230,7 @@ def level(
     rank = np.empty(n, dtype=np.int64)
     rank[np.argsort(-found[:, 1], kind="stable")] = np.arange(n)
     room = int(np.ceil(_ROOM * n / k))
-    closed = np.full(k, n)  # rank from which on a part takes no row
+    closed = np.full(k, n)  # rank from which a part accepts no row
     while True:
         full = np.flatnonzero(np.bincount(label, minlength=k) > room)
         if len(full) == 0:

@@ -36,7 +36,7 @@ def refuse_distances(solver: str, problems: Sequence[BaseProblem]) -> list[Probl
 
 
 def split_rows(n: int, count: int) -> list[NDArray[np.int64]]:
-    """Split the rows into so many blocks, in their order.
+    """Split the rows into `count` blocks, in their order.
 
     Examples
     --------
@@ -172,7 +172,7 @@ class HullRun:
         """Return the weights with their bounds, recomputed in double precision.
 
         Without the time for that the `running` scores are used; without these the gap is unknown.
-        The `plane` is that of the weights themselves unless given.
+        The `plane` is by default that of the weights.
         """
         problem = self.problem
         for side in (

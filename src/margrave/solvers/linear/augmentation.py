@@ -2,7 +2,7 @@
 
     min over z   P(z) = 1/2 |z|^2 + sum_i loss_i(x_i'z)
 
-Parabolas with slopes -u_i and curvatures D_i in the place of the losses (`blocks/augmented.py`)
+Parabolas with slopes -u_i and curvatures D_i in place of the losses (`blocks/augmented.py`)
 give the next point, z + dz,
 
     (1 + X'DX) dz = X'u - z                                  in weights: sums over shards of rows
@@ -46,7 +46,7 @@ from margrave.solvers.linear.shards import pieces_of
 HOLD = 1e-9  # of the sum of C: ridge on a free intercept, in case no row has curvature
 P = TypeVar("P", bound=BaseProblem)
 
-_SINGLE_TOL = 1e-4  # gap from which on single-precision products are accurate enough for steps
+_SINGLE_TOL = 1e-4  # gap from which single-precision products are accurate enough for steps
 CLAMP = 1e-8  # the least c of "em", in units of the targets
 WARM = 0.05  # first width of "fast" from a good start, in units of the targets
 NARROWER, NARROWEST = 0.25, 1e-15  # by how much and how far the width of "fast" shrinks

@@ -47,7 +47,7 @@ logger = logging.getLogger("margrave")
 LOSSES = ("hinge", "epsilon_insensitive")
 MODES = ("fast", "em")
 _PATIENCE = 300  # iterations without a gap that is a hundredth or an objective 1e-9 better
-_SAMPLED = 20_000  # rows from which on a sample of them is solved first
+_SAMPLED = 20_000  # rows from which a sample of them is solved first
 _SHARE, _SAMPLE_TOL = 10, 1e-2
 
 
@@ -63,7 +63,7 @@ class ExpectationMaximization(BaseEstimator):  # type: ignore[misc]
     mode : {"fast", "em"}, default="fast"
         See the module.
     features : int, optional
-        Replace the kernel by that of so many landmarks, chosen by a pivoted Cholesky factor: a
+        Approximate the kernel by this many landmarks, chosen by a pivoted Cholesky factor: a
         linear model on as many features, optimal among the functions spanned by the landmarks.
         The gap is then that of the restricted problem (``certificate_`` is "features"; `certify`
         computes that of the whole one), and the landmarks are its only support vectors.
