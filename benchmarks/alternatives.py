@@ -283,7 +283,11 @@ def _verdict(found: Mapping[str, dict[str, Any]]) -> str:
     lines = []
     for title, key, better in (
         ("the most accurate", "score", max),
-        ("the fastest to fit (except nearest neighbours, which only store the rows)", "fit_seconds", min),
+        (
+            "the fastest to fit (except nearest neighbours, which only store the rows)",
+            "fit_seconds",
+            min,
+        ),
         ("the fastest to predict", "predict_seconds", min),
     ):
         wins: dict[str, list[str]] = {}

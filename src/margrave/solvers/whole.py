@@ -32,9 +32,7 @@ _POLISHED = 20_000  # rows up to which the working-set solver is a fallback
 _MOST_HELP = 5  # calls of the working-set solver before Newton's method
 _POLISH_ROUNDS = 10  # of each call
 _LARGEST_SET = 4096  # variables per round: most are between their bounds and depend on each other
-_FEW_ROWS = (
-    2_000  # rows up to which, with more features than rows, the Gram matrix is faster
-)
+_FEW_ROWS = 2_000  # rows up to which, with more features than rows, the Gram matrix is faster
 
 
 def solve_whole(

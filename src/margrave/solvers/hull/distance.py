@@ -112,8 +112,8 @@ def refuse_overlap(
 ) -> list[Solution]:
     """Raise where the hulls overlap; else return the solutions.
 
-    Only a solver that was not cut short can tell: after Ctrl-C, a time limit or max_iter it may have
-    found neither close points of the hulls nor a separating direction.
+    Only a solver that was not cut short can tell: after Ctrl-C, a time limit or max_iter it may
+    have found neither close points of the hulls nor a separating direction.
     """
     for number, (problem, solution) in enumerate(zip(problems, solutions, strict=True)):
         if not problem.is_hull or problem.shift is not None:
