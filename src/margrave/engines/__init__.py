@@ -31,7 +31,6 @@ __all__ = [
     "MPI",
     "Dask",
     "Engine",
-    "EngineLike",
     "Serial",
     "ShardLost",
     "Shards",

@@ -3,6 +3,7 @@
 _base.py         all estimators: calling the solver, storing the model, certificates
 _input.py        validation of parameters and rows; _docs.py  shared texts of docstrings
 _transaction.py  a fit changes the estimator completely or not at all; _early.py  early models
+_advice.py       the text of warnings: why a fit missed its tolerance, and what to do
 _classifier.py   svc.py, klr.py, odm.py: from labels to binary problems and back
 _hull.py         nu.py: NuSVC and HardMarginSVC, as distances between convex hulls
 _single.py       svr.py, nu_svr.py, one_class.py: one problem per fit

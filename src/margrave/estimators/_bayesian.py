@@ -12,7 +12,8 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from margrave._sklearn import Interval, StrOptions
-from margrave.estimators._base import KernelEstimator, outside
+from margrave.estimators._advice import outside
+from margrave.estimators._base import KernelEstimator
 from margrave.estimators._input import Floats, Rows, take
 from margrave.estimators._transaction import complete
 from margrave.models import Landmarks, Posterior
