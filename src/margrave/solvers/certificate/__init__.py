@@ -140,7 +140,7 @@ def _cause(problem: BaseProblem) -> str:
             )
     if float(C.max()) > FAR**2 * float(C.min()):
         return (
-            f"the weights C times sample_weight range from {C.min():.1g} to {C.max():.1g}; bring"
+            f"the penalties C * sample_weight range from {C.min():.1g} to {C.max():.1g}; bring"
             " them closer together"
         )
     return f"C is as large as {C.max():.1g} for these features; scale the features, or lower C"

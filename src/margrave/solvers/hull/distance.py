@@ -124,15 +124,15 @@ def refuse_overlap(
                 solutions[number] = replace(solution, gap=np.inf, converged=False)
                 continue
             raise ValueError(
-                "the hulls overlap: no direction separates the classes. They come as near as"
-                f" {np.sqrt(2.0 * max(0.0, solution.objective)):.2g} with rows of norm up to"
-                f" {np.sqrt(square):.2g}; "
+                "the hulls overlap: no direction separates the convex hulls of the classes, which"
+                f" come as close as {np.sqrt(2.0 * max(0.0, solution.objective)):.2g} with rows of"
+                f" norm up to {np.sqrt(square):.2g}; "
                 + (
                     "they are not separable with this kernel, use NuSVC or SVC"
                     if np.all(problem.total < problem.C)
                     else "nu is too small for these rows, raise it or choose another kernel"
                 )
-                + ". (Equal rows in both classes, such as sparse rows without an entry, are in both"
-                " hulls whatever the kernel.)"
+                + ". (Rows that occur in both classes, such as sparse rows without an entry, are in"
+                " both hulls with any kernel.)"
             )
     return solutions
