@@ -63,7 +63,7 @@ class DualBlock:
     --------
     >>> from margrave.kernels import Kernel
     >>> from margrave.losses import Loss
-    >>> from margrave.problem import Data
+    >>> from margrave.problem import Data, Problem
     >>> data = Data(np.array([[-1.0], [1.0]]), Kernel("linear"), np.array([0, 2]))
     >>> problem = Problem(data, None, np.array([-1.0, 1.0]), np.ones(2), Loss("hinge"), None)
     >>> block = DualBlock([problem], [None], 1 << 20, 1)
