@@ -1,4 +1,4 @@
-# One word per chore. Everything runs in .venv, made on first use from what pip fetches.
+# Everything runs in .venv, which is created on first use.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,8 +9,8 @@ WORKERS ?= 2
 help:
 	@echo "make demo   set up and train on 100,000 generated rows; table and pictures"
 	@echo "make test   set up and run the tests"
-	@echo "make fuzz   break files for everything that reads them, and certificates: four minutes"
-	@echo "make budgets  watch time and memory of every solver from outside, at 300,000 rows"
+	@echo "make fuzz   feed damaged files to all readers, and search for false certificates: four minutes"
+	@echo "make budgets  measure time and memory of every solver from outside, at 300,000 rows"
 	@echo "make bench  measure against scikit-learn and scikit-learn-intelex (needs MARGRAVE_DATA)"
 	@echo "make papers measure the tables of the papers (needs MARGRAVE_DATA)"
 	@echo "make lint   ruff, mypy, the import contract, clang-format and codespell"

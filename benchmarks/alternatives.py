@@ -4,8 +4,8 @@
     python -m benchmarks.alternatives --report              # writes the page only
 
 Every method has the same budget: eight settings, each fitted to 80 % of a sample of the training
-rows and scored on the other 20 %; the best of them is fitted to all training rows and tried on the
-test rows. Each has a process of its own, after an untimed fit of a few rows, and all cores.
+rows and scored on the other 20 %; the best of them is fitted to all training rows and scored on the
+test rows. Each runs in its own process, after an untimed fit of a few rows, on all cores.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FOLDER = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "when_not.md"
 LIMIT = 1800  # seconds of one process
 SAMPLE = 5_000  # training rows at most that the settings are tried on
-SHORT, REPEATS = 2.0, 3  # fits below so many seconds are made so often, and the median counts
+SHORT, REPEATS = 2.0, 3  # fits shorter than this are repeated, and the median is used
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ def run(names: list[str], methods: list[str], generated: bool, output: Path | No
 
 
 def apart(name: str, each: str, generated: bool) -> dict[str, Any]:
-    """One method in a process of its own; a failure is told instead of raised."""
+    """One method in its own process; a failure is returned instead of raised."""
     task = [sys.executable, "-m", "benchmarks.alternatives", "--measure", name, each]
     try:
         done = subprocess.run(
@@ -283,7 +283,11 @@ def _verdict(found: Mapping[str, dict[str, Any]]) -> str:
     lines = []
     for title, key, better in (
         ("the most accurate", "score", max),
-        ("the fastest to fit (neighbours aside, which only keep the rows)", "fit_seconds", min),
+        (
+            "the fastest to fit (except nearest neighbours, which only store the rows)",
+            "fit_seconds",
+            min,
+        ),
         ("the fastest to predict", "predict_seconds", min),
     ):
         wins: dict[str, list[str]] = {}

@@ -1,11 +1,11 @@
-"""Expectation maximization and Gibbs sampling beside LIBLINEAR, and what an iteration costs.
+"""Expectation maximization and Gibbs sampling compared with LIBLINEAR; the cost of an iteration.
 
     python -m benchmarks.augmentation [--only NAME ...]     # measures, and writes the page
     python -m benchmarks.augmentation --report              # writes the page from the result files
 
-Every entry has a process of its own. LIBLINEAR (LinearSVC and LinearSVR with the straight losses,
-in double precision) is timed as it comes, and cut short at the first of some numbers of iterations
-at which its objective is within 1e-3 of the optimum.
+Every entry runs in its own process. LIBLINEAR (LinearSVC and LinearSVR with the piecewise linear
+losses, in double precision) is timed with its defaults, and with the smallest of some numbers of
+iterations at which its objective is within 1e-3 of the optimum.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ WAYS = {
     "fast": 'EM, mode="fast"',
     "em": 'EM, mode="em"',
     "auto": 'solver="auto"',
-    "liblinear": "LIBLINEAR as it comes",
+    "liblinear": "LIBLINEAR, default",
     "shortest": "LIBLINEAR, shortest run within 1e-3",
 }
 COSTS = "costs"
@@ -243,7 +243,7 @@ def costs() -> dict[str, Any]:
 
 
 def apart(*arguments: str) -> Any:
-    """One measurement in a process of its own; a failure is told instead of raised."""
+    """One measurement in its own process; a failure is returned instead of raised."""
     task = [sys.executable, "-m", "benchmarks.augmentation", "--measure", *arguments]
     try:
         done = subprocess.run(

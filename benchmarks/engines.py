@@ -1,10 +1,10 @@
-"""One model on every engine: seconds, bytes, and what more workers would bring.
+"""One model on every engine: seconds, bytes, and the expected speed-up of more workers.
 
     python -m benchmarks.engines [--only NAME ...]     # measures, and writes docs/distributed.md
     python -m benchmarks.engines --report              # writes the page from the result files
 
-Every fit has a process of its own (with MPI as many as it has ranks). All with an engine run
-the same algorithm on the same blocks, and come to the same model, to the last bit.
+Every fit runs in its own process (with MPI, one per rank). All with an engine run the same
+algorithm on the same blocks and find the same model, to the last bit.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LIMIT = 1200  # seconds of one process
 # a stated network: 10 Gbit/s and 0.1 ms, and the overhead of one call of Dask's, measured apart
 BANDWIDTH, LATENCY = 1.25e9, 1e-4
 WORKERS = (2, 32, 1000)
-FEW_ROUNDS = 20  # of which no median says much
+FEW_ROUNDS = 20  # too few for a meaningful median
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ def run(names: list[str], ways: list[str], generated: bool, output: Path | None)
 
 
 def apart(name: str, each: str, generated: bool) -> dict[str, Any]:
-    """One measurement in processes of its own; a failure is told instead of raised."""
+    """One measurement in its own processes; a failure is returned instead of raised."""
     way = WAYS[each]
     task = [sys.executable, "-m", "benchmarks.engines", "--measure", name, each]
     if generated:
@@ -231,7 +231,7 @@ def apart(name: str, each: str, generated: bool) -> dict[str, Any]:
 
 
 def _is_silent(way: Way) -> bool:
-    """Whether this is one of several ranks, of which the first tells."""
+    """Whether this is not the first of several ranks, which alone prints."""
     if way.engine != "mpi":
         return False
     from mpi4py import MPI
@@ -268,7 +268,7 @@ def report(folder: Path = FOLDER) -> str:
 
 def _table(ways: Mapping[str, dict[str, Any]]) -> str:
     head = ["where", "seconds", "over 2 threads", "objective", "gap", "rounds"]
-    head += ["MB per round", "over the count"]
+    head += ["MB per round", "over the formula"]
     local = ways.get("threads-2", {}).get("seconds")
     rows = []
     for name, way in WAYS.items():

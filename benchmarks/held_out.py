@@ -9,7 +9,7 @@ from sklearn.metrics import accuracy_score, log_loss, r2_score
 
 from benchmarks.data import Data
 
-# The figure that tells most about an estimator.
+# The most informative metric of each estimator.
 FIGURES = {
     "SVC": "accuracy",
     "SVR": "R2",

@@ -5,8 +5,8 @@
 
 A regularised intercept adds b^2 / 2 to P, as LIBLINEAR does, and (sum_i beta_i)^2 / 2 to D; a free
 one makes beta sum to zero. Several classes are a problem per class against the rest, and P and D
-the sums. Libraries that solve for w alone have a primal value only. What the rows pay, and all that
-the kernels have in common, is in `objective.py`.
+the sums. Libraries that solve for w alone have a primal value only. The losses, and all that the
+kernels have in common, are in `objective.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The problems with the linear kernel, where other libraries solve for the weights of the features.
 
 LIBLINEAR, behind scikit-learn's LinearSVC and LinearSVR, regularises the intercept. It is timed
-twice: as it comes, and (as "sklearn-shortest") cut short as soon as it is near the optimum: see
+twice: with its defaults, and (as "sklearn-shortest") stopped as soon as it is near the optimum: see
 `shortest.py`.
 """
 
@@ -75,7 +75,7 @@ _odm = Problem(
     parameters={"lam": 100.0, "upsilon": 0.5, "theta": 0.1, "tol": 1e-6},
     libraries=("margrave", "margrave-svrg", "margrave-dsvrg"),
     forms=("float64-dense",),
-    # Who has not come to the tolerance by then shows the gap that it came to.
+    # A solver that has not reached the tolerance by then shows the gap that it reached.
     options={"margrave-svrg": {"time_limit": 60.0}, "margrave-dsvrg": {"time_limit": 60.0}},
     repeats={"margrave": 5, "margrave-svrg": 1, "margrave-dsvrg": 1},
     goals={"margrave-svrg": 10, "margrave-dsvrg": 10},

@@ -1,11 +1,11 @@
-"""Marks in pages: what is between them comes from result files, the words around them from hands.
+"""Marks in pages: text between them is generated from result files, the rest is written by hand.
 
     <!-- results -->                     a block, which a program writes as a whole
     <!-- /results -->
 
     <!-- = ratio ijcnn1 sklearn -->11.4x<!-- / -->      a number in the middle of a sentence
 
-`pages.py` knows what the words after the equals sign mean.
+`pages.py` interprets the words after the equals sign.
 """
 
 from __future__ import annotations
@@ -31,5 +31,5 @@ def numbered(page: str, find: Callable[[str], str]) -> str:
 
 
 def by_hand(page: str) -> str:
-    """What is left of a page without all that is between marks."""
+    """A page without the text between marks."""
     return _NUMBER.sub("", _BLOCK.sub("", page))

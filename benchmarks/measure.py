@@ -23,7 +23,7 @@ class Cost:
     memory_peak: int  # highest resident bytes during the call
     # False: the peak may stem from before the call, so it is an upper bound.
     peak_is_exact: bool
-    # True: pages of mapped files do not count, and the peak is that of many looks at the process.
+    # True: pages of mapped files do not count, and the peak is that of many samples.
     anonymous: bool = False
 
     @property
@@ -54,8 +54,8 @@ def timed(
 
 class _Watch:
     """The highest resident anonymous memory of this process. Linux keeps no record of it, so that
-    another process looks again and again: a thread could not while compiled code holds the lock of
-    the interpreter."""
+    another process samples it: a thread could not while compiled code holds the lock of the
+    interpreter."""
 
     def __init__(self) -> None:
         script = Path(__file__).with_name("watch_memory.py")

@@ -5,8 +5,8 @@
 
 with |w|^2 = beta' K beta. A free intercept b makes beta sum to ``total`` (zero but for one class);
 a regularised one adds b^2 to |w|^2. Several classes are a problem per pair, and P and D the sums.
-Machines with nu are points of two hulls: P = U, half the squared distance of theirs, and D = -L, a
-bound from below for the distance of the hulls.
+Models with nu are pairs of points of two convex hulls: P = U, half their squared distance, and
+D = -L, where L is a lower bound for half the squared distance of the hulls.
 All in float64 with NumPy, whatever precision the library used.
 """
 
@@ -34,7 +34,7 @@ Parameters = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Terms:
-    """What rows pay: in the primal by target and score, in the dual by target and beta."""
+    """The loss of rows by target and score, and its conjugate by target and beta."""
 
     loss: Callable[[np.ndarray, np.ndarray], np.ndarray]
     conjugate: Callable[[np.ndarray, np.ndarray], np.ndarray]

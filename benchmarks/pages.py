@@ -3,7 +3,7 @@
     python -m benchmarks.pages
 
 The tables of docs/papers, docs/distributed.md and docs/when_not.md are written by the programs that
-measure them. What a number in a sentence is, its mark says in words (see `marks.py`):
+measure them. The mark of a number in a sentence says in words what it is (see `marks.py`):
 
     seconds PROBLEM [LIBRARY]      of benchmarks/results/PROBLEM.json; by default margrave's
     ratio PROBLEM RIVAL            how many times faster margrave is
@@ -13,7 +13,7 @@ measure them. What a number in a sentence is, its mark says in words (see `marks
     way FILE WAY FIELD             of a file with ways: engines-*, tuning-*, papers/pemsvm-*
     slower FILE WAY BASE           seconds of one way over those of another there
 
-A number whose file is not there yet is told to be missing.
+A number whose file does not exist yet is shown as missing.
 """
 
 from __future__ import annotations

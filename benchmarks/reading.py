@@ -1,4 +1,4 @@
-"""Reading LIBSVM's text against scikit-learn: seconds for a large file, and that both agree.
+"""Reading LIBSVM's text format compared with scikit-learn: seconds for a large file.
 
     python -m benchmarks.reading [--megabytes N]     # measures: results/reading.json
     python -m benchmarks.reading --report            # the markdown table

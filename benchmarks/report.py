@@ -25,7 +25,7 @@ def table(all_results: list[Results]) -> str:
     parts.append(_conditions(all_results))
     notes = [f"- {r['problem']['title']}: {c}" for r in all_results for c in results.concerns(r)]
     if notes:
-        parts.append("To be considered:\n\n" + "\n".join(notes))
+        parts.append("Notes:\n\n" + "\n".join(notes))
     return "\n\n".join(parts)
 
 
@@ -193,7 +193,7 @@ def _seconds_cut_short(entry: Entry | None) -> str:
     if entry is None or results.has_failed(entry):
         return "-"
     if not results.measurements(entry):
-        return "no run came so near"
+        return "no run came that close"
     return f"{_seconds(entry)}, max_iter={results.typical(entry)['extras']['max_iter']}"
 
 

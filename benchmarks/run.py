@@ -34,7 +34,7 @@ ROOT = Path(__file__).parent.parent
 PATIENCE = 2.0  # a form is given up at this many times the best so far: it cannot win any more
 # The shortest limit of a try. Short tries are noisy, and nothing is gained by ending them.
 LEAST_LIMIT = 30.0
-# A short fit says little by itself: below so many seconds all libraries get so many repeats.
+# A single short fit is noisy: below so many seconds all libraries get so many repeats.
 SHORT = 0.5
 SHORT_REPEATS = 20
 WIDEST = max(len(library.title) for library in LIBRARIES.values())
@@ -187,7 +187,7 @@ def take_turns(
     turn = 0
     while turn < max(counts.values(), default=0):
         order = list(forms)
-        shift = turn % len(order)  # nobody is always first
+        shift = turn % len(order)  # another library goes first each time
         for library in order[shift:] + order[:shift]:
             form = forms[library]
             if form is not None and turn < counts[library]:

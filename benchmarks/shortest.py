@@ -1,9 +1,9 @@
-"""How long LIBLINEAR really needs: its shortest run that ends near the optimum.
+"""LIBLINEAR's shortest run that ends near the optimum.
 
-By default LIBLINEAR stops at a tolerance of its own, or after 1,000 iterations: often long after it
-is as near the optimum as anybody needs, sometimes before. So it is timed twice: as it comes, and
-with the smallest ``max_iter`` whose primal objective lies within 1e-3 of the optimum, of which
-margrave's dual value is a certified lower bound.
+By default LIBLINEAR stops at its own tolerance, or after 1,000 iterations: often long after it is
+close enough to the optimum, sometimes before. So it is timed twice: with its defaults, and with the
+smallest ``max_iter`` whose primal objective lies within 1e-3 of the optimum, of which margrave's
+dual value is a certified lower bound.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ def run(names: list[str], ways: list[str], generated: bool, output: Path | None)
 
 
 def apart(name: str, each: str, generated: bool) -> dict[str, Any]:
-    """One search in a process of its own; a failure is told instead of raised."""
+    """One search in its own process; a failure is returned instead of raised."""
     task = [sys.executable, "-m", "benchmarks.tuning", "--measure", name, each]
     try:
         done = subprocess.run(

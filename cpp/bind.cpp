@@ -34,7 +34,7 @@ PyRows csr_rows(nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu> 
     if (!r.rows.wide_indices && indices.dtype() != nb::dtype<std::int32_t>())
         throw nb::type_error("indices must be int32 or int64");
     if (starts.size() < 1 || features >= (std::int64_t(1) << 31))
-        throw nb::value_error("compressed rows of a wrong shape");
+        throw nb::value_error("compressed rows of the wrong shape");
     r.rows.count = std::int64_t(starts.size()) - 1;
     r.rows.features = features;
     r.rows.values = values.data();
@@ -169,7 +169,7 @@ void bind_rows(nb::module_& m) {
                                [&](auto k) { found = is_shift_invariant<decltype(k)>; });
                 return found;
             },
-            "Whether values fall with a distance, from one.")
+            "Whether values decrease with a distance, from k(x, x) = 1.")
         .def_ro("name", &PyKernel::name);
 }
 
@@ -279,6 +279,6 @@ NB_MODULE(_core, m) {
     m.def("scores", &scores, nb::arg("kernel"), nb::arg("X"), nb::arg("points"), nb::arg("coef"),
           nb::arg("dtype") = "float64", nb::arg("threads") = 1, nb::arg("isa") = "",
           nb::arg("seconds") = 1e18,
-          "Sums of coefficients times kernel values, for every row of X; raises Stopped after "
-          "some seconds.");
+          "Sums of coefficients times kernel values, for every row of X; raises Stopped when "
+          "the time is up.");
 }

@@ -332,7 +332,7 @@ void bind_rows(nb::module_& m) {
         .def(nb::init<int, const std::string&>(), nb::arg("threads"), nb::arg("isa") = "")
         .def(
             "limit", [](PyTeam& t, double seconds) { t.watch.limit(seconds); }, nb::arg("seconds"),
-            "Stop work after so many seconds.")
+            "Stop work after this many seconds.")
         .def_prop_ro("interrupted", [](const PyTeam& t) { return t.watch.was_interrupted; })
         .def_prop_ro("threads", [](const PyTeam& t) { return t.threads.count(); });
     nb::class_<PyLinearRows>(

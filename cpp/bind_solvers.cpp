@@ -553,7 +553,7 @@ void bind_problems(nb::module_& m) {
 }
 
 void bind_descents(nb::module_& m) {
-    nb::class_<StallRule>(m, "StallRule", "When a descent has done what it can.")
+    nb::class_<StallRule>(m, "StallRule", "Whether a descent has stalled.")
         .def(nb::init<std::int64_t, bool, bool>(), nb::arg("window"), nb::arg("is_single"),
              nb::arg("is_hull"))
         .def(

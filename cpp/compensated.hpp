@@ -8,7 +8,7 @@ namespace margrave {
 
 constexpr double kUnit = 0x1p-53;  // largest relative error of one operation
 
-// An unevaluated sum high + low, low being what rounding has taken from high.
+// An unevaluated sum high + low, low being the rounding error of high.
 struct CompensatedSum {
     double high = 0;
     double low = 0;

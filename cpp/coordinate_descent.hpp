@@ -3,7 +3,7 @@
 //     min over beta   1/2 beta'K beta + sum_i h_i(beta_i)      lo_i <= beta_i <= hi_i
 //
 // A round is one pass over all rows in a new random order, with an exact step for each. Rows are
-// taken in batches of some hundred: within a batch the scores are updated from its kernel block
+// visited in batches of a few hundred: within a batch the scores are updated from its kernel block
 // after every step, and those of all other rows at its end. The steps are the same as with an
 // update of all scores after each.
 #pragma once
@@ -27,7 +27,7 @@ class CoordinateDescent : public MovingPoint<T> {
         std::iota(order_.begin(), order_.end(), std::int64_t(0));
     }
 
-    // `max_rounds` counts passes; `seconds` may end one half-way, and the next call goes on there.
+    // `max_rounds` counts passes; `seconds` may end one half-way: the next call continues there.
     Status advance(std::int64_t max_rounds, double seconds, std::vector<Round>& records) {
         const std::int64_t from = rounds_;
         return this->repeat(
@@ -45,7 +45,7 @@ class CoordinateDescent : public MovingPoint<T> {
   private:
     static constexpr std::int64_t kBatch = 384;
 
-    // Between two passes: the figures, and whether to go on.
+    // Between two passes: the figures, and whether to continue.
     template <class L>
     Status check_progress(const L& loss, std::vector<Round>& records) {
         this->measure(loss);
@@ -54,8 +54,8 @@ class CoordinateDescent : public MovingPoint<T> {
         records.push_back(last_);
         if (own_gap_ <= target) return Status::converged;
         if (this->is_indefinite()) return Status::stalled;
-        // Near the optimum the gap falls like the square root of the dual's error: rounding hides
-        // the dual's fall first.
+        // Near the optimum the gap falls like the square root of the dual's error: the dual's
+        // progress is the first to be lost in rounding.
         if (last_.gap < 0.99 * best_gap_ || last_.dual < best_dual_ - 1e-15 * std::fabs(last_.dual))
             still_ = 0;
         else if (++still_ >= 20)
@@ -120,7 +120,7 @@ class CoordinateDescent : public MovingPoint<T> {
 
     std::mt19937_64 random_;
     std::vector<std::int64_t> order_;
-    std::int64_t next_ = 0;  // place in the order where the pass stands
+    std::int64_t next_ = 0;  // position of the pass in the order
     double best_gap_ = kInfinity;
     double best_dual_ = kInfinity;
     int still_ = 0;  // passes without progress

@@ -1,4 +1,4 @@
-// A point of the dual and all that can be said of it:
+// A point of the dual, and all that is computed from it:
 //
 //     D(beta) = 1/2 beta'K beta + sum_i h_i(beta_i)
 //     P = 1/2 beta'K beta + sum_i C_i loss_i(f_i + b),   f = K beta
@@ -7,8 +7,8 @@
 // much each row violates the KKT conditions, which bias b is best, the duality gap P + D as a sum
 // of non-negative terms, and the certificate with scores in double precision.
 //
-// With a free intercept the sum of beta is fixed: to zero, or to the sum that one-class models ask
-// for, whose P has the additional term b * sum beta. Losses with two `sides` fix the sum over the
+// With a free intercept the sum of beta is fixed: to zero, or to the sum that one-class models need
+// (their P has the additional term b * sum beta). Losses with two `sides` fix the sum over the
 // rows with y = +1 and that over the rows with y = -1, each with a bias of its own.
 #pragma once
 #include <array>
@@ -43,7 +43,7 @@ struct FixedPart {
     double bound = 0;            // the primal value of the zero model
 };
 
-// What there is to solve. With a free intercept the sum of beta is `sum`; a part of a larger
+// The problem to solve. With a free intercept the sum of beta is `sum`; a part of a larger
 // problem keeps the sum that it has. Gaps are relative to the objective or, if larger, to `scale`:
 // the optimum may be zero.
 struct DualProblem {

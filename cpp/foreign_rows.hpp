@@ -28,7 +28,7 @@ class ForeignRows {
              const double* change, double* sums, Watch* watch) {
         const std::int64_t width = own_.count;
         // Rows that are not kept should stay in the second-level cache; but own rows that have to
-        // be packed for every batch ask for large batches.
+        // be packed for every batch favour large batches.
         const std::int64_t row_bytes = stride() * std::int64_t(sizeof(T));
         const std::int64_t per =
             std::clamp<std::int64_t>((pack_ ? 1 << 20 : 32 << 20) / row_bytes, 12, 1024);
@@ -87,7 +87,7 @@ class ForeignRows {
         return true;
     }
 
-    // What comes a second time will come again: members of a working set return about ten times.
+    // From the second use on: members of a working set are used about ten times.
     bool worth_keeping(std::int64_t number) {
         unsigned char& uses = uses_[number];
         if (uses < 255) ++uses;

@@ -278,8 +278,8 @@ struct InnerSolver {
         return change;
     }
 
-    // j was chosen by its least curvature. Near a bound h is so steep that the step is next to
-    // nothing, and two such variables would pass it back and forth for ever: the steeper one stays.
+    // j was chosen by its least curvature. Near a bound h is so steep that the step is
+    // negligible, and two such variables would exchange it forever: the steeper one stays fixed.
     MARGRAVE_INLINE void leave_steeper(int i, int j) {
         const double steepness_i = loss.steepness(p.C[i], p.y[i] * p.beta[i]);
         const double steepness_j = loss.steepness(p.C[j], p.y[j] * p.beta[j]);

@@ -16,7 +16,7 @@ constexpr int kGroup = 12;
 template <class T>
 constexpr int kLanes = 128 / sizeof(T);
 
-// Rows whose kernel values with the points of panels are wanted: dense groups, or compressed rows.
+// Query rows, whose kernel values with the points are computed: dense groups, or compressed rows.
 template <class T>
 struct Queries {
     std::int64_t count = 0;

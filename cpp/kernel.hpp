@@ -1,12 +1,12 @@
-// Kernels. One struct each; the list at the end is all that has to know of a new one.
+// Kernels. A new one is a struct here, and a name in the list at the end.
 //
-// A kernel is a function `map` of one number that its `pairing` makes of two points:
+// A kernel is a function `map` of one number, its `pairing` of two points:
 //
 //     Pairing::product    x'z
 //     Pairing::distance   |x - z|_1
-//     Pairing::squares    |x - z|^2, as |x|^2 + |z|^2 - 2 x'z
+//     Pairing::squares    |x - z|^2, as |x|^2 + |z|^2 - 2 x'z, which rounding may make negative
 //
-// Kernels of a distance are shift invariant; they fall with it from k(x, x) = 1.
+// Kernels of a distance are shift invariant and decrease with it from k(x, x) = 1.
 #pragma once
 #include <cmath>
 
@@ -25,7 +25,7 @@ struct KernelParams {
     double offset = 0.0;  // rho of the regularised intercept, added to every value
 };
 
-// By these names numbers come from Python.
+// The names by which Python passes them.
 constexpr Named<KernelParams> kKernelParameters[] = {
     {"gamma", &KernelParams::gamma},   {"degree", &KernelParams::degree},
     {"coef0", &KernelParams::coef0},   {"power", &KernelParams::power},
@@ -34,13 +34,13 @@ constexpr Named<KernelParams> kKernelParameters[] = {
 
 enum class Pairing { product, distance, squares };
 
-// What rounding does to a kernel value k(x, z), in units of kUnit times a modest factor that grows
-// with the number of features: at most
+// A bound on the rounding error of a kernel value k(x, z), in units of kUnit times a modest factor
+// that grows with the number of features:
 //
 //     product(x) product(z) + (relative(x) + relative(z)) |k(x, z)|
 //
-// `rounding` of a kernel tells both from a point's size, |x|^2 or (Pairing::distance) |x|_1. Where
-// all products are zero the kernel is never negative. `root` is the square root of |k(x, x)|.
+// A kernel's `rounding` computes both from a point's size, |x|^2 or (Pairing::distance) |x|_1. A
+// kernel whose products are all zero is never negative. `root` is the square root of |k(x, x)|.
 struct Rounding {
     double product;
     double relative;
@@ -57,7 +57,7 @@ inline double error_of_power(double size, double power) {
 
 struct KernelBase {
     static constexpr const char* parameters = "";
-    // The value of a sum of points is the sum of their values.
+    // k(x + y, z) = k(x, z) + k(y, z)
     static constexpr bool additive = false;
     // The slope at zero is infinite: squares of close points are summed from differences.
     static constexpr bool steep = false;

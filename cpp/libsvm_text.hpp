@@ -1,9 +1,9 @@
 // LIBSVM's text: one row a line, numbers (a label, or coefficients of a model) followed by
 // index:value pairs.
 //
-// Two passes over parts of whole lines, in parallel: the first counts lines and colons, which tells
-// where the rows and entries of each part belong; the second parses them into place. Comments and
-// blank lines leave gaps that are closed at the end.
+// Two passes over parts of whole lines, in parallel: the first counts lines and colons, which gives
+// the positions of the rows and entries of each part; the second parses them into place. Comments
+// and blank lines leave gaps that are closed at the end.
 #pragma once
 #include <algorithm>
 #include <cstdio>
@@ -242,7 +242,7 @@ class LibsvmText {
         while (is_digit(*p) && p - word < 18) ++p;
         if (is_digit(*word) && is_digit(*p))
             return fail(part, "the index in " + shown(word) + " is too large");
-        return fail(part, shown(word) + " is no index:value pair");
+        return fail(part, shown(word) + " is not an index:value pair");
     }
     const char* wrong_index(std::int64_t index, std::int64_t last, Part& part) const {
         const std::string name = "index " + std::to_string(index);
@@ -259,7 +259,7 @@ class LibsvmText {
         if (p == begin && is_end(*p))
             return fail(part, "the value of index " + std::to_string(index) + " is missing");
         return fail(part, "the value " + shown(begin) + " of index " + std::to_string(index) +
-                              " is no finite number");
+                              " is not a finite number");
     }
     const char* wrong_head(const char* word, const char* p, Part& part) const {
         while (!is_end(*p) && *p != ':' && *p != ',') ++p;
@@ -268,7 +268,7 @@ class LibsvmText {
                                   " is missing in front of " + shown(word));
         if (*p == ',') return fail(part, "several labels in one row: " + shown(word));
         if (is_end(*word)) return fail(part, "a coefficient is missing");
-        return fail(part, shown(word) + " is no finite number");
+        return fail(part, shown(word) + " is not a finite number");
     }
     static const char* fail(Part& part, std::string what) {
         part.error = std::move(what);

@@ -9,7 +9,7 @@
 // method of multipliers, where b = b0 + rho sum beta within a pass and b0 = b between passes.
 //
 // Shrinking: a row at a corner or bound that satisfies the KKT conditions by more than the largest
-// violation of the last pass is left out, until the certificate looks at all rows.
+// violation of the last pass is left out, until the certificate checks all rows.
 #pragma once
 #include <chrono>
 #include <numeric>
@@ -66,8 +66,8 @@ class LinearDescent {
     std::int64_t rounds() const { return rounds_; }
     std::int64_t steps() const { return steps_; }
 
-    // Passes until the estimated gap is small enough. `seconds` may end one half-way, and the
-    // next call goes on there.
+    // Passes until the estimated gap is small enough. `seconds` may end one half-way: the next call
+    // continues there.
     Status advance(std::int64_t max_rounds, double seconds, std::vector<Round>& records) {
         if (!begun_) {
             begin();
@@ -129,7 +129,7 @@ class LinearDescent {
     static constexpr int kStill = 50;    // passes without progress until all rows are active again
     static constexpr int kChances = 40;  // how often that may happen
 
-    // One cache line holds what a step has to know of two rows, besides the rows themselves.
+    // One cache line holds what a step needs of two rows, besides the rows themselves.
     struct Item {
         double y, C, beta, square;
     };
@@ -246,16 +246,16 @@ class LinearDescent {
     }
 
     // Between two passes: the figures, in which the gap is the sum of the rows' gap terms when they
-    // were visited, and whether to go on.
+    // were visited, and whether to continue.
     Status check_progress(std::vector<Round>& records, bool last) {
-        // A sum that is not zero yet would cost about as much as it takes to make it so.
+        // About what it would cost to bring the sum of beta to zero.
         const double imbalance =
             intercept_ == Intercept::free ? std::fabs(sum_) * (1 + std::fabs(b_)) : 0.0;
         Round record = figures(gap_ + imbalance, 0.5 * squared_norm(w_, b_) + conjugate_);
         record.support = support_;
         record.bias = b_;
         Status status = decide(record);
-        if (creeping_.check(rounds_, record, best_dual_, best_gap_) && status == Status::running)
+        if (slow_.check(rounds_, record, best_dual_, best_gap_) && status == Status::running)
             status = Status::stalled;
         // Short passes come by the thousand: reporting some of them is enough.
         if (last || status != Status::running ||
@@ -266,7 +266,7 @@ class LinearDescent {
         return status;
     }
 
-    // Whether this is the end, and whether all rows are to be active again.
+    // Whether to stop, and whether to make all rows active again.
     Status decide(const Round& record) {
         Status status = passes_ >= patience_ ? Status::stalled : Status::running;
         const bool all = active_.size() == items_.size();
@@ -292,8 +292,8 @@ class LinearDescent {
         return status;
     }
 
-    // A new order: blocks of neighbours, which are cheap to visit one after the other, are taken at
-    // random.
+    // A new order: blocks of neighbouring rows, which are cheap to visit one after the other, in
+    // random order.
     void shuffle() {
         blocks_.resize((active_.size() + kBlock - 1) / kBlock);
         std::iota(blocks_.begin(), blocks_.end(), std::int64_t(0));
@@ -352,7 +352,7 @@ class LinearDescent {
     double passes_ = 0;
     double best_gap_ = kInfinity;
     double best_dual_ = kInfinity;
-    Creeping creeping_{10000};
+    SlowProgress slow_{10000};
     std::int64_t rounds_ = 0;
     std::int64_t steps_ = 0;
     std::int64_t visits_ = 0;

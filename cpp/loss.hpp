@@ -5,7 +5,7 @@
 //
 // h is convex, smooth but for a possible kink at zero, and (where `quadratic`) a parabola on each
 // side of it: then its one-sided derivatives and its curvature on either side are all that the
-// exact steps need. The list at the end is all that has to know of a new loss.
+// exact steps need. A new loss is a struct here, and a name in the list at the end.
 #pragma once
 #include <cmath>
 
@@ -20,10 +20,10 @@ struct LossParams {
     double theta = 0.0;
     double upsilon = 0.0;
     double quantile = 0.5;
-    double floor = 0.0;  // logistic: the least share of C that a solver has to tell from zero
+    double floor = 0.0;  // logistic: the smallest fraction of C that counts as nonzero
 };
 
-// By these names numbers come from Python.
+// The names by which Python passes them.
 constexpr Named<LossParams> kLossParameters[] = {
     {"epsilon", &LossParams::epsilon}, {"theta", &LossParams::theta},
     {"upsilon", &LossParams::upsilon}, {"quantile", &LossParams::quantile},
@@ -34,7 +34,7 @@ inline namespace MARGRAVE_ISA {
 
 constexpr double kInfinity = __builtin_inf();
 
-// p log(p / q) + q - p >= 0, what logarithms pay for q in place of p, without cancellation where
+// p log(p / q) + q - p >= 0, a term of Kullback-Leibler divergences, without cancellation where
 // d = q - p is small.
 inline double divergence(double p, double log_p, double log_q, double d) {
     if (!(fabs(d) < 0.02 * p)) return fmax(0.0, d + (p > 0 ? p * (log_p - log_q) : 0.0));
@@ -175,7 +175,7 @@ struct SquaredEpsilonInsensitive : LossBase {
 
 // C log(1 + exp(-y f));  h = a log a + (C-a) log(C-a) - C log C, a = y beta strictly in (0, C)
 //
-// Near its bounds h' has no limit, and a variable there can violate optimality as much as it likes
+// Near its bounds h' is unbounded, and a variable there can have a huge KKT violation
 // without being worth a step. So a solver works in the box floor <= a/C <= 1 - floor, with a floor
 // far below its tolerance.
 struct Logistic : LossBase {
@@ -369,7 +369,7 @@ struct Pinball : LossBase {
     }
 };
 
-// C max(0, -f): what lies below the plane f = 0;  h = 0 on 0 <= beta <= C. It asks for a sum of
+// C max(0, -f): rows below the plane f = 0;  h = 0 on 0 <= beta <= C. It requires a sum of
 // beta that is not zero.
 struct OneClass : LossBase {
     static constexpr const char* name = "one_class";
@@ -387,7 +387,7 @@ struct OneClass : LossBase {
     }
 };
 
-// C max(0, -y f): what lies beyond the plane of its side, f + b = 0 with a b for each sign of y;
+// C max(0, -y f): rows beyond the plane of their side, f + b = 0 with a b for each sign of y;
 // h = 0 on 0 <= y beta <= C. Points of the dual whose sides sum to one and minus one are pairs of
 // points, one in the (reduced) hull of each side.
 struct Hull : LossBase {

@@ -1,4 +1,4 @@
-// Numbers of a struct by their names: how the parameters of kernels and losses come from Python.
+// Numbers of a struct by name: how Python passes the parameters of kernels and losses.
 #pragma once
 
 namespace margrave {

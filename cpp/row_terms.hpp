@@ -255,9 +255,9 @@ class RowTerms {
   private:
     static constexpr std::int64_t kChunk = 16384;
 
-    // Where an increasing slope is at most a fifth of its size at zero: by the false position,
-    // where the value at an end that stays is halved each time (Illinois). Zero if it is not
-    // negative there.
+    // Where an increasing slope is at most a fifth of its size at zero: by false position, with
+    // the value at an end that stays halved each time (Illinois). Zero if the slope is not negative
+    // there.
     template <class F>
     static double nearly_flat(F&& slope) {
         double low = 0;
@@ -265,7 +265,7 @@ class RowTerms {
         double high = 1;
         double at_high = slope(1);
         const double enough = 0.2 * std::fabs(at_low);
-        if (!(at_low < 0)) return 0;  // no way down: rounding
+        if (!(at_low < 0)) return 0;  // not a descent direction: rounding
         for (int t = 0; t < 20 && at_high < -enough; ++t) {
             low = high;
             at_low = at_high;

@@ -1,4 +1,4 @@
-// When a descent has done what it can: one rule for all solvers that improve a dual point.
+// When a descent has stalled: one rule for all solvers that improve a dual point.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -9,11 +9,11 @@
 
 namespace margrave {
 
-// Rows that are almost linearly dependent make steps tiny, and a solve would take for ever. Looks
+// Rows that are almost linearly dependent make steps tiny, and a solve would never end. Checks
 // every `window` rounds whether the dual value or the gap has improved.
-class Creeping {
+class SlowProgress {
   public:
-    explicit Creeping(std::int64_t window) : window_(window) {}
+    explicit SlowProgress(std::int64_t window) : window_(window) {}
 
     bool check(std::int64_t rounds, const Round& last, double best_dual, double best_gap) {
         if (rounds < round + window_) return false;
@@ -33,10 +33,10 @@ class Creeping {
     std::int64_t window_;
 };
 
-// A precision has done what it can when `window` rounds, a sweep's worth, bring next to nothing. In
-// single precision, which double can follow: a dual gain below a hundredth of the gap, and a gap
-// that is hardly smaller. In double: no gain beyond rounding, and no smaller gap (near the optimum
-// the gap falls like the square root of the dual's error).
+// A precision is exhausted when `window` rounds, about one sweep over the rows, gain next to
+// nothing. In single precision, after which double can continue: a dual gain below a hundredth of
+// the gap, and a gap that is hardly smaller. In double: no gain beyond rounding, and no smaller gap
+// (near the optimum the gap falls like the square root of the dual's error).
 class StallRule {
   public:
     StallRule(std::int64_t window, bool is_single, bool is_hull)
@@ -47,7 +47,7 @@ class StallRule {
         best_gap_ = std::min(best_gap_, last.gap);
         best_dual_ = std::min(best_dual_, last.dual);
         if (is_hull_ && hulls_overlap(rounds, last, size)) return true;
-        if (creeping_.check(rounds, last, best_dual_, best_gap_)) return true;
+        if (slow_.check(rounds, last, best_dual_, best_gap_)) return true;
         if (rounds < marked_round_ + window_) return false;
         // rounding lets the dual rise and fall again
         const double gain = marked_dual_ - best_dual_;
@@ -61,7 +61,7 @@ class StallRule {
         return still && !first;
     }
 
-    // All that it remembers, for checkpoints.
+    // Its whole state, for checkpoints.
     static constexpr std::size_t kNumbers = 10;
     std::array<double, kNumbers> state() const {
         return {best_gap_,
@@ -69,11 +69,11 @@ class StallRule {
                 marked_gap_,
                 marked_dual_,
                 fallen_dual_,
-                creeping_.dual,
-                creeping_.gap,
+                slow_.dual,
+                slow_.gap,
                 double(marked_round_),
                 double(fallen_round_),
-                double(creeping_.round)};
+                double(slow_.round)};
     }
     void restore(const std::array<double, kNumbers>& kept) {
         best_gap_ = kept[0];
@@ -81,11 +81,11 @@ class StallRule {
         marked_gap_ = kept[2];
         marked_dual_ = kept[3];
         fallen_dual_ = kept[4];
-        creeping_.dual = kept[5];
-        creeping_.gap = kept[6];
+        slow_.dual = kept[5];
+        slow_.gap = kept[6];
         marked_round_ = std::int64_t(kept[7]);
         fallen_round_ = std::int64_t(kept[8]);
-        creeping_.round = std::int64_t(kept[9]);
+        slow_.round = std::int64_t(kept[9]);
     }
 
   private:
@@ -106,7 +106,7 @@ class StallRule {
     bool is_hull_;
     double best_gap_ = kInfinity;
     double best_dual_ = kInfinity;
-    Creeping creeping_{1000};
+    SlowProgress slow_{1000};
     // The state when progress was last checked: of this precision, and of hulls.
     std::int64_t marked_round_ = 0;
     double marked_dual_ = 0;

@@ -46,7 +46,7 @@ class WorkingSet : public MovingPoint<T> {
     }
 
     // Runs rounds until the gap is reached, nothing moves, the watch stops it, or `max_rounds` or
-    // `seconds` are over.
+    // `seconds` are used up.
     Status advance(std::int64_t max_rounds, double seconds, std::vector<Round>& records) {
         std::int64_t done = 0;
         return this->repeat(
@@ -57,6 +57,7 @@ class WorkingSet : public MovingPoint<T> {
   private:
     template <class L>
     Status round(const L& loss, std::vector<Round>& records) {
+        // 1. KKT violations, and the gap
         measure(loss);
         sum_up(loss);
         // The best bias takes some sixty passes: worth it near the end, and now and then to see
@@ -94,8 +95,11 @@ class WorkingSet : public MovingPoint<T> {
     template <class L>
     Status improve(const L& loss) {
         kernel_.cache->begin_round();
+        // 2. the worst violators
         const std::vector<int> fresh = choose(loss);
+        // 3. the kernel block
         if (!refresh_block(fresh)) return Status::stopped;
+        // 4. the solution on W
         const std::vector<double> after = solve();
 
         std::vector<std::int64_t> changed;
@@ -107,12 +111,13 @@ class WorkingSet : public MovingPoint<T> {
             change.push_back(after[s] - beta[i]);
         }
         if (changed.empty()) {
-            // The worst violators are in W and nothing has moved: solve more exactly, until the
+            // The worst violators are in W and nothing has moved: solve more exactly, down to the
             // limits of the precision.
             if (inner_share_ < 1e-3) return Status::stalled;
             inner_share_ *= 0.1;
             return Status::running;
         }
+        // 5. and 6. the kernel rows of the changed variables, added to the scores
         if (members_.size() == y.size())
             add_from_block(after);
         else if (!add_rows(changed, change))
@@ -325,7 +330,7 @@ class WorkingSet : public MovingPoint<T> {
         for (int s = 0; s < w; ++s) scores[members_[s]] += delta[s];
     }
 
-    double inner_share_ = 0.1;  // of the violation: the tolerance on W
+    double inner_share_ = 0.1;  // tolerance on W, as a fraction of the violation
     StallRule stall_{0, false, false};
     int capacity_;
     std::int64_t leading_;

@@ -654,7 +654,7 @@ def test_no_run_near_the_optimum_is_a_result_too(
     found = liblinear_results(tmp_path, monkeypatch, pretend)
     assert found["libraries"][SHORTEST]["repeats"] == []
     assert [t["max_iter"] for t in found["libraries"][SHORTEST]["trials"]] == [*shortest.MAX_ITER]
-    assert "| 10 s (float32 csr) | no run came so near | 5.0x | - |" in report.table([found])
+    assert "| 10 s (float32 csr) | no run came that close | 5.0x | - |" in report.table([found])
     assert "scikit-learn, shortest run within 1e-3: there is none" in results.concerns(found)
     assert any("objectives differ" in concern for concern in results.concerns(found))
 

@@ -573,7 +573,7 @@ def test_auto_divides_many_rows(monkeypatch):
         (DivideAndConquer(sample=0), "sample must be a whole number, at least 1"),
         (DivideAndConquer(combine="vote"), "combine must be one of 'nearest', 'sum', 'committee'"),
         (DivideAndConquer(partition="voronoi"), "unknown partition 'voronoi'"),
-        (DivideAndConquer(partition="random"), "'random'.*no place"),
+        (DivideAndConquer(partition="random"), "'random'.*no centres"),
         (Cascade(leaves=0), "leaves must be a whole number, at least 1"),
         (Cascade(leaves=1000), "600 rows cannot be split into 1000 parts"),
         (Cascade(passes=0), "passes must be a whole number, at least 1"),

@@ -397,7 +397,7 @@ def test_auto_among_workers(engine, kernel, engine_of):
 def test_overlap_is_told():
     X, y = load("iris12")  # versicolor and virginica are not separable by a plane
     for solver in (PairSwaps(), PairSwaps(size=30), WorkingSet()):
-        with pytest.raises(ValueError, match=r"hulls overlap.*come as near as.*not separable"):
+        with pytest.raises(ValueError, match=r"hulls overlap.*come as close as.*not separable"):
             HardMarginSVC(kernel="linear", solver=solver).fit(X, y)
     with pytest.raises(ValueError, match=r"hulls overlap.*nu is too small"):
         NuSVC(0.05, kernel="linear").fit(X, y)

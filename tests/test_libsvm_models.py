@@ -235,7 +235,7 @@ LINEAR = "solver_type L2R_LR\nnr_class 2\nlabel 1 -1\nnr_feature 2\nbias -1\nw\n
         (LINEAR.replace("-1\n", "", 2), ""),
         (LINEAR + "3\n", "model:4: nr_feature needs 2 lines of w, there are 3"),
         (LINEAR.replace("bias -1", "bias 1"), "needs 3 lines"),
-        (LINEAR.replace("0.5", "a"), "model:7: 'a' is no finite number"),
+        (LINEAR.replace("0.5", "a"), "model:7: 'a' is not a finite number"),
         (LINEAR.replace("label 1 -1\n", ""), "label is missing"),
     ],
 )

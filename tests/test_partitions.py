@@ -47,7 +47,7 @@ def test_every_row_is_in_one_part(name, kernel, layout):
         np.testing.assert_array_equal(again.label, parts.label)
         if parts.places is None:
             assert parts.sizes.max() - parts.sizes.min() <= 1
-            with pytest.raises(ValueError, match="no place"):
+            with pytest.raises(ValueError, match="no centres"):
                 parts.assign(data.X)
         else:  # the part of a row is the one that a new row in its place would get
             np.testing.assert_array_equal(parts.assign(data.X, threads=2), parts.label)

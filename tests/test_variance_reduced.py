@@ -642,7 +642,7 @@ def test_refusals_name_what_would_work(method):
         ({"step": 0.0}, "step must be a number > 0"),
         ({"step": np.inf}, "step must be a number > 0"),
         ({"partitions": 0}, "partitions must be at least 1"),
-        ({"partitions": 1000}, "569 rows cannot be dealt to 1000 partitions"),
+        ({"partitions": 1000}, "569 rows cannot be split into 1000 partitions"),
         ({"method": "csvrg", "landmarks": 0}, "landmarks must be at least 1"),
         ({"partition": "by magic"}, r"unknown partition 'by magic'.*random, sorted"),
         ({"method": "svrg", "as_published": True}, "as_published belongs to 'dsvrg'"),

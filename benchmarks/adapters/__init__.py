@@ -32,7 +32,7 @@ class Library:
     module: str  # what must be importable
     adapter: str  # the name of its adapter; variants of a library share one
     options: Mapping[str, Any] = field(default_factory=dict)  # what makes it a variant
-    one_of: str = ""  # the library for which the fastest of several variants stands
+    one_of: str = ""  # the library that the fastest of several variants represents
 
 
 def _own(solver: str) -> Library:
@@ -59,7 +59,7 @@ LIBRARIES = {
     SHORTEST: Library("scikit-learn, shortest run within 1e-3", "sklearn", "sklearn"),
     "nystroem": Library("Nystroem(1000) + LogisticRegression", "sklearn", "nystroem"),
 }
-# Other libraries with the same machines. The rest are other ways to a similar end.
+# Other libraries with the same estimators. The others are alternatives with a similar purpose.
 RIVALS = ("sklearn", "intelex")
 
 

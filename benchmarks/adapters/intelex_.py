@@ -1,4 +1,4 @@
-"""scikit-learn-intelex's machines (oneDAL), imported directly: nothing is patched."""
+"""scikit-learn-intelex's estimators (oneDAL), imported directly: nothing is patched."""
 
 from __future__ import annotations
 

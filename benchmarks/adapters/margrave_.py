@@ -34,7 +34,7 @@ def facts(model: Any) -> dict[str, Any]:
 
 
 def passes(history: Sequence[Mapping[str, Any]]) -> float | None:
-    """How often a linear solver went through the data; None of the other solvers."""
+    """Passes of a linear solver over the data; None for other solvers."""
     found = [float(record["passes"]) for record in history if "passes" in record]
     return found[-1] if found else None
 

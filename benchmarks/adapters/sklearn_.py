@@ -1,5 +1,5 @@
-"""scikit-learn's machines: LIBSVM with a kernel cache of 4 GB; for the linear kernel LIBLINEAR
-(LinearSVC, LinearSVR) and LogisticRegression, where there is such a machine."""
+"""scikit-learn's estimators: LIBSVM with a kernel cache of 4 GB; for the linear kernel LIBLINEAR
+(LinearSVC, LinearSVR) and LogisticRegression, where there is one."""
 
 from __future__ import annotations
 

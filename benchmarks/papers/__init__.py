@@ -1,1 +1,1 @@
-"""The tables of two papers, measured anew: the methods of this library beside what was printed."""
+"""The papers' tables, repeated: the methods of this library next to the published numbers."""

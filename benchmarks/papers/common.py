@@ -8,10 +8,10 @@ One file per data set and table, ``<paper>-<table>-<data set>.json``:
                         "extrapolated": {"rows", "seconds", "exponent"} or None}
                        or {"skipped": why}}}
 
-A measurement, or a run that was given up, may have "early" fits, which end after a few rounds: what
-a method knows on its way. A method that cannot have all rows is measured at several sizes, and its
-seconds for all rows follow from a power law. Methods that are not measured again keep what the file
-says of them, as long as machine and parameters are the same.
+A measurement, or a run that was stopped, may have "early" fits, which end after a few rounds and
+show the state of a method by then. A method that cannot fit all rows is measured at several sizes,
+and its seconds for all rows are extrapolated by a power law. Methods that are not measured again
+keep their entries in the file, as long as machine and parameters are the same.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ROOT = Path(__file__).parent.parent.parent
 FOLDER = ROOT / "benchmarks" / "results" / "papers"
 LIMIT = 1800.0  # seconds of one fit
 FIFTH = 0.2  # of the rows, for the methods that get a sample
-NO_ANSWER = "the hulls overlap"  # said by a model whose problem has none: a result too
+NO_ANSWER = "the hulls overlap"  # the error of a problem without a solution: a result too
 ALL, SAMPLE, SIZES = "all", "sample", "sizes"
 
 Entry = dict[str, Any]  # of one method
@@ -208,7 +208,7 @@ def _runs(task: dict[str, Any], method: Method, dataset: DataSet) -> list[Entry]
 
 
 def measured_apart(task: dict[str, Any]) -> Entry:
-    """One measurement in a fresh process; a failure is told instead of raised."""
+    """One measurement in a fresh process; a failure is returned instead of raised."""
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.papers.worker"],
         check=False,

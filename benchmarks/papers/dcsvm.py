@@ -4,7 +4,7 @@
 
 Table 2 (seconds and accuracy) and Table 6 (clusters against random parts), with the parameters of
 the paper. LIBSVM and scikit-learn-intelex are measured at the sizes that they can do in some
-minutes. Machines of this library have no intercept, as in the paper; those two have a free one.
+minutes. Models of this library have no intercept, as in the paper; those two have a free one.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python -m benchmarks.papers.pbm [--only NAME ...] [--methods NAME ...] [--time-limit SECONDS]
 
 Table 2: the first step (each block's own model) and the solution to 1e-3, with the parameters of
-the paper. Blocks are on the threads of this machine; `benchmarks/engines.py` has clusters.
+the paper. Blocks run on the threads of one process; `benchmarks/engines.py` uses clusters.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the papers print: data set -> method -> (seconds, accuracy in percent); None: not told."""
+"""What the papers print: data set -> method -> (seconds, accuracy in percent); None: not given."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ DCSVM_TABLE_6: Numbers = {
     },
 }
 
-# Table 2 of the SODM paper. It tells no seconds of ODM, which did not end within 48 hours on the
-# larger sets.
+# Table 2 of the SODM paper. It gives no seconds for ODM, which did not finish within 48 hours on
+# the larger sets.
 SODM_TABLE_2: Numbers = {
     "svmguide1": {
         "odm-whole": (None, 97.0),

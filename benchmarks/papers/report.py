@@ -103,7 +103,7 @@ def saddle_results(folder: Path = FOLDER) -> str:
         ("Table 1: hard margin", saddle.TABLE_1, published.SADDLE_TABLE_1),
         ("Figures 1 and 2: nu from alpha = 0.85", saddle.FIGURE_1, {}),
         ("Table 3: smaller alphas", saddle.TABLE_3, published.SADDLE_TABLE_3),
-        ("Table 4: other machines", saddle.TABLE_4, published.SADDLE_TABLE_4),
+        ("Table 4: other linear classifiers", saddle.TABLE_4, published.SADDLE_TABLE_4),
     ]
     parts: list[str] = []
     everything: list[Results] = []
@@ -404,8 +404,8 @@ def _ways(names: Sequence[str], folder: Path) -> list[str]:
             over = "what the nodes send" if picture.nodes else "the seconds of the fit"
             parts.append(f"![accuracy and distance, {name}](saddle-{name}.png)")
             parts.append(
-                f"Test accuracy and distance of the hulls over {over}: a point is a fit of its own,"
-                " which ends after so many rounds. Dotted: the largest certified lower bound."
+                f"Test accuracy and distance of the hulls over {over}: each point is a separate"
+                " fit, stopped after a number of rounds. Dotted: the largest certified lower bound."
             )
     return parts
 
@@ -420,7 +420,7 @@ def _end(paper: Paper, everything: Sequence[Results]) -> list[str]:
         for name, entry in results["methods"].items()
         for note in _notes(paper, name, entry)
     ]
-    to_consider = ["## To be considered", "\n".join(notes)] if notes else []
+    to_consider = ["## Notes", "\n".join(notes)] if notes else []
     return [*to_consider, "## Conditions", conditions(everything)]
 
 

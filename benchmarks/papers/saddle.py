@@ -4,8 +4,8 @@
 
 Table 1 (hard margin, against Gilbert's method), Figures 1 and 2 (nu from alpha = 0.85, linear
 kernel, against NuSVC), Table 3 (smaller alphas), Table 4 (against LinearSVC, and a stochastic
-gradient in the place of HOGWILD!), and Figures 3, 4 and 6 (twenty nodes: what is sent). Pair swaps,
-which the paper does not know, are in every one of them.
+gradient method in place of HOGWILD!), and Figures 3, 4 and 6 (communication of twenty nodes). Pair
+swaps, which are not in the paper, are in all of them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ByAlpha(BaseEstimator):
 
 
 class LibsvmByAlpha(ByAlpha):
-    """A machine of LIBSVM, which tells half the squared distance of the hulls."""
+    """A model of LIBSVM, with half the squared distance of the hulls as its objective."""
 
     @property
     def objective_(self) -> float:
@@ -167,7 +167,7 @@ def _liblinear(parameters: Mapping[str, Any]) -> Any:
 
 
 class Stochastic(SGDClassifier):
-    """A stochastic gradient of the machine with C = 32, in scikit-learn's terms.
+    """Stochastic gradient descent for the SVM with C = 32, in scikit-learn's parameters.
 
     The numbers are those that nodes without locks would send: the weights of a row's features, read
     and written.

@@ -47,7 +47,7 @@ GAMMAS = [2.0**power for power in (-4, -2, 0, 2, 4)]
 ODM_GRID = {"lam": [2.0**power for power in (0, 4, 8, 12)], "theta": [0.1, 0.3]}
 SVM_GRID = {"C": [2.0**power for power in (0, 3, 6, 9)], "gamma": GAMMAS}
 
-# strategy -> solver, and what it is called for either machine
+# strategy -> solver, and its name for ODM and SVM
 STRATEGIES: dict[str, tuple[Callable[[], Any], str, str]] = {
     "whole": (lambda: "exact", "ODM", "SVM"),
     "cascade": (lambda: solvers.Cascade(passes=1), "Ca-ODM", "Ca-SVM"),

@@ -2,9 +2,8 @@
 
     python -m benchmarks.papers.worker < task.json
 
-The last line of the output is the measurement as JSON, those before it are fits that were to end
-early. A process of its own keeps thread pools and memory apart, and a fit that does not come to an
-end takes nothing with it.
+The last line of the output is the measurement as JSON, those before it are early fits. A separate
+process keeps thread pools and memory apart, and a fit that does not end can be killed.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from benchmarks.measure import Cost, timed
 from benchmarks.papers.common import Paper
 
 MOST_RECORDS = 60  # of a history, evenly spread
-# A short fit says little by itself: below so many seconds it is repeated, and the median counts.
+# A single short fit is noisy: below so many seconds it is repeated, and the median is used.
 SHORT = 1.0
 SHORT_REPEATS = 5
 EARLY_SHARE = 0.5  # of the time limit: when early fits have had as much, there are no more
@@ -46,17 +45,17 @@ class Task:
     generated: bool = False
 
 
-def _nobody(point: dict[str, Any]) -> None:
-    """Hears of an early fit."""
+def _ignore(point: dict[str, Any]) -> None:
+    """Ignore an early fit."""
 
 
-def measure(task: Task, tell: Callable[[dict[str, Any]], None] = _nobody) -> dict[str, Any]:
-    """Fit, and tell what it took; early fits are told one by one."""
+def measure(task: Task, tell: Callable[[dict[str, Any]], None] = _ignore) -> dict[str, Any]:
+    """Fit, and return the cost; `tell` is called with every early fit."""
     paper: Paper = importlib.import_module(f"benchmarks.papers.{task.paper}").PAPER
     method, dataset = paper.methods[task.method], paper.datasets[task.dataset]
     whole, form = dataset.load(task.generated), dataset.forms[method.library]
     data = _first(whole, task.rows).in_form(form)
-    # An estimator of ours looks at the clock itself and keeps its model; others have to be ended.
+    # Our estimators have time limits and keep their models; other processes have to be killed.
     own_limit = _ends(method.make(task.parameters), "time_limit", task.limit)
     patience = None if task.limit is None else (2.0 if own_limit else 1.0) * task.limit
 

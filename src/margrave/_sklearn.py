@@ -1,4 +1,5 @@
-"""All that margrave uses of scikit-learn's private modules: a new release can break only this."""
+"""Everything that margrave uses of scikit-learn's private modules, so that a new release can break
+only this file."""
 
 from __future__ import annotations
 

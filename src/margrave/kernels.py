@@ -1,4 +1,4 @@
-"""Kernels: how alike two rows are, described by name and numbers.
+"""Kernels, described by name and parameters.
 
     linear       x.z                              precomputed  the rows are kernel values already
     poly         (gamma x.z + coef0)^degree       sigmoid      tanh(gamma x.z + coef0)
@@ -9,9 +9,9 @@ and with a = gamma^(1/2) |x - z|
     exponential  exp(-a^power)                    matern32     (1 + t) exp(-t), t = 3^(1/2) a
     matern52     (1 + t + t^2/3) exp(-t), t = 5^(1/2) a
 
-The arithmetic is compiled (``cpp/kernel.hpp``); here a kernel is a small value that travels through
-Python, pickles, and names its compiled twin. A Python callable ``k(A, B) -> (len(A), len(B))`` is a
-kernel too and has no compiled twin.
+The arithmetic is compiled (``cpp/kernel.hpp``); here a kernel is a small immutable object that
+can be pickled and names its compiled counterpart. A Python callable ``k(A, B) -> (len(A), len(B))``
+is a kernel too, without a compiled counterpart.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _CHUNK = 1 << 16
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel by name (or callable), with the numbers it needs.
+    """A kernel by name (or callable), with its parameters.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class Kernel:
 
     @property
     def is_shift_invariant(self) -> bool:
-        """True for kernels that fall with a distance, from k(x, x) = 1."""
+        """True for kernels that decrease with a distance, from k(x, x) = 1."""
         return self.name in _core.KERNELS and self.core().shift_invariant
 
     @property
@@ -127,7 +127,7 @@ class Kernel:
 
         The error of k(x, z) in double precision is at most product(x) product(z) + (relative(x) +
         relative(z)) abs(k(x, z)), in units of rounding times a factor for the number of features.
-        Values that come from elsewhere are taken as they are: then the product is their size, by
+        Given values (precomputed, or of a callable) count as exact: the product is their size, by
         k(x, z)^2 <= k(x, x) k(z, z).
         """
         n = X.shape[0]
@@ -246,7 +246,7 @@ def weighted_variance(X: AnyRows, weight: NDArray[np.float64] | None = None) -> 
 
 
 def _remote_variance(X: RemoteRows, weight: NDArray[np.float64] | None) -> float:
-    """The same from the sums and squares of each row, which came with the rows' places."""
+    """The same from the sums and squares of each row, which the workers sent with its place."""
     sums = np.concatenate([facts["sums"] for facts in X.facts])
     squares = np.concatenate([facts["squares"] for facts in X.facts])
     rows = np.ones(len(sums)) if weight is None else weight

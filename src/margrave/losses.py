@@ -1,8 +1,8 @@
-"""Losses, described by name and numbers.
+"""Losses, described by name and parameters.
 
 A loss enters the dual through h_i(beta) = C_i loss_i*(-beta / C_i). The arithmetic (value,
 conjugate, box, one-variable step, gap term) is compiled once for every loss in ``cpp/loss.hpp``;
-here a loss is a small value that travels through Python, pickles, and names its compiled twin.
+here a loss is a small immutable object that can be pickled and names its compiled counterpart.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Labels = NDArray[np.int64]
 LOSSES: dict[str, tuple[str, ...]] = dict(_core.LOSSES)
 SMOOTH_LOSSES = tuple(name for name in LOSSES if _core.Loss(name).smooth)
 
-# parameter of a loss -> what it may be
+# parameter of a loss -> its allowed values
 _ALLOWED: dict[str, tuple[Callable[[float], bool], str]] = {
     "epsilon": (lambda value: 0.0 <= value < math.inf, "a number >= 0"),
     "theta": (lambda value: 0.0 <= value < 1.0, "in [0, 1)"),
@@ -35,7 +35,7 @@ _ALLOWED: dict[str, tuple[Callable[[float], bool], str]] = {
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss by name, with the numbers it needs.
+    """A loss by name, with its parameters.
 
     Parameters
     ----------
@@ -44,11 +44,11 @@ class Loss:
     epsilon : float, default=0.0
         Half width of the insensitive tube (the eps-insensitive losses).
     theta : float, default=0.0
-        Half width of the band of margins that cost nothing (margin distribution), in [0, 1).
+        Half width of the band of margins without a loss (margin distribution), in [0, 1).
     upsilon : float, default=0.0
-        Weight of a too large margin relative to a too small one (margin distribution), >= 0.
+        Penalty of too large margins relative to too small ones (margin distribution), >= 0.
     quantile : float, default=0.5
-        Share of the targets that lie below the score (pinball), in (0, 1).
+        Fraction of the targets that should lie below the score (pinball), in (0, 1).
 
     Examples
     --------
@@ -84,13 +84,13 @@ class Loss:
 
     @property
     def is_averaged(self) -> bool:
-        """Whether C is the weight of all rows together, however many there are."""
+        """Whether C is the penalty of all rows together, however many there are."""
         return self.name == "margin_distribution"
 
     def steepest(self, y: Floats, C: Floats) -> Floats:
         """Largest second derivative of each row's loss over all scores, for smooth losses.
 
-        Every loss takes it at its target, at zero, or far from the target on either side.
+        It is attained at the target, at zero, or far from the target on either side.
         """
         core, far = self.core(), 3.0 + self.epsilon + np.abs(y)
         found = [core.second_derivative(y, C, f) for f in (y, np.zeros_like(y), y - far, y + far)]
@@ -100,7 +100,7 @@ class Loss:
     def core(self, floor: float = 0.0) -> _core.Loss:
         """Return the compiled loss.
 
-        `floor` is the least share of C that a solver has to tell from zero, for losses whose dual
+        `floor` is the smallest fraction of C that counts as nonzero, for losses whose dual
         variables never reach their bounds.
         """
         return _core.Loss(self.name, floor=floor, **self.numbers)

@@ -67,7 +67,7 @@ class Progress:
         adds.
     stop_reason : {None, "converged", "max_iter", "time_limit", "callback", "interrupted"}
         Why the fit ended; when problems ended for different reasons, the first that is not
-        "converged". None if the solver stopped by itself.
+        "converged". None if the solver stopped on its own.
     early : sequence of Solution or None
         The last solutions that `show_early` was called with.
 
@@ -144,7 +144,7 @@ class Progress:
         self.stop_reason = "interrupted"
 
     def show_early(self, solutions: Sequence[Any]) -> None:
-        """Show the solutions of parts, one per problem, of which a model can be made."""
+        """Publish the solutions of parts, one per problem, from which a model can be made."""
         self.early = solutions
 
     def report(
@@ -228,7 +228,7 @@ class Progress:
         """Give the record to every callback; True if one of them asks to stop."""
         begin = time.perf_counter()
         try:
-            # no short cut: each callback sees each record, whatever the others answer
+            # every callback gets every record, whatever the others return
             answers = [callback(record) for callback in self.callbacks]
         finally:
             self._uncounted += time.perf_counter() - begin
@@ -261,7 +261,7 @@ class _Silence:
 
 
 class _Bar:
-    """A bar that is full when the gap has come down from 1 to tol, on a log scale."""
+    """A bar that fills as the gap falls from 1 to tol, on a log scale."""
 
     def __init__(self, label: str, tol: float) -> None:
         from rich.console import Console
@@ -339,7 +339,7 @@ class _Lines:
 
 
 def _completion(gap: float, tol: float) -> float:
-    """Part of the way from gap 1 to tol, on the log scale."""
+    """Fraction of the way from gap 1 to tol, on a log scale."""
     if gap <= tol:
         return 1.0
     if not gap < 1.0 or tol >= 1.0:

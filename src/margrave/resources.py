@@ -26,7 +26,7 @@ for _power, _letter in enumerate("KMGT", start=1):
     _UNITS[_letter] = _UNITS[f"{_letter}IB"] = 1024**_power
     _UNITS[f"{_letter}B"] = 1000**_power
 
-_UNKNOWN_MACHINE = 4 * 1024**3  # assumed where the system does not say how much memory is free
+_UNKNOWN_MACHINE = 4 * 1024**3  # assumed if the system does not report its memory
 
 
 def parse_bytes(limit: str | int | None) -> int:
@@ -106,7 +106,7 @@ def one_blas_thread() -> Iterator[None]:
 
 
 class _User:
-    """A running fit; one that Ctrl-C has ended disappears with its frame."""
+    """A running fit; after Ctrl-C the reference disappears with the frame."""
 
 
 class _Alone:
@@ -165,7 +165,7 @@ def _free_memory(root: Path) -> int:
     except (OSError, ValueError, IndexError):
         pass
     try:
-        # without /proc the free pages are unknown or misleading: count half of what is built in
+        # without /proc the free pages are unknown or misleading: assume half of the total
         return int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")) // 2
     except (AttributeError, OSError, ValueError):
         return _UNKNOWN_MACHINE

@@ -4,9 +4,10 @@
     certify  the gap in double precision;   stop if it is at most tol
     else     the running gap was too optimistic: lower the target and continue
 
-The running figures may be too optimistic: kernel values are in single precision, or long sums have
-accumulated rounding errors. The certificate leaves exact scores to continue from. All tolerances
-that decide about precision, targets and stopping are here.
+`run_rounds` below is that loop. The running gap may be too optimistic because kernel values are in
+single precision, or because long sums have accumulated rounding errors; after a certificate the
+core continues from exact scores. All tolerances that determine precision, targets and stopping are
+here.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from margrave.progress import FOREVER
 Record = dict[str, Any]
 
 _FLOAT32_TOL = 1e-4  # single-precision kernel values certify gaps down to about 1e-5
-_LOWER = 0.7  # factor of the target after a certificate that has failed
+_LOWER = 0.7  # factor of the target after a failed certificate
 _LOWEST = 0.02  # of the tolerance: below this target the precision is exhausted
 _FLOOR = 1e-6  # of the tolerance: logistic variables below this fraction of C count as zero
 _NO_LIMIT = 1 << 60
@@ -96,10 +97,10 @@ class Limits:
     """Limits after which an auxiliary problem is left unfinished."""
 
     rounds: int = _NO_LIMIT
-    steps_per_row: int = 100_000  # more is a descent that does not end
+    steps_per_row: int = 100_000  # beyond this a descent would not end
 
     def exceeded(self, core: Core, n_rows: int) -> bool:
-        """Whether the core has worked long enough."""
+        """Whether the core has reached a limit."""
         rounds, steps, _ = core.work
         return rounds >= self.rounds or steps > self.steps_per_row * n_rows
 
@@ -108,7 +109,7 @@ class Limits:
 ROUGH = Limits(rounds=30, steps_per_row=20)
 
 
-def _nothing(records: list[Record]) -> bool:
+def _never(records: list[Record]) -> bool:
     return False
 
 
@@ -117,7 +118,7 @@ class Watch:
     """What is checked between rounds: the time, and whether to continue."""
 
     seconds_left: Callable[[], float]
-    report: Callable[[list[Record]], bool] = _nothing  # True if a budget is spent
+    report: Callable[[list[Record]], bool] = _never  # True if a budget is spent
     is_over: Callable[[], bool] = lambda: False  # stopped from outside
     rounds: Callable[[], int] = lambda: 1  # until the next check
     seconds: float = FOREVER  # until the next check
@@ -127,8 +128,8 @@ class Watch:
 class Outcome:
     """How the rounds ended, and the last figures.
 
-    "converged" and "stalled" (this precision is exhausted) are about the problem; "spent" (a
-    budget) and "stopped" (no time left, or Ctrl-C) are not.
+    "converged" or "stalled" (this precision is exhausted); "spent" (a budget) or "stopped" (no
+    time left, or Ctrl-C), which say nothing about the problem.
     """
 
     status: str
@@ -146,8 +147,8 @@ def run_rounds(
 ) -> Outcome:
     """Run rounds until the relative gap `tol` is certified, or nothing more can be done.
 
-    The running gap is to reach the `target`, by default `tol`. Without `certify` the running
-    figures count. A warm start (`is_warm`) that already reaches `tol` is not improved.
+    Rounds aim at a running gap of `target`, by default `tol`. Without `certify` the running gap
+    decides. A warm start (`is_warm`) that already reaches `tol` is not improved.
     """
     target = first = tol if target is None else target
     while True:

@@ -2,8 +2,8 @@
 
 `Matrix` is what an array and a CSR matrix have in common. `RowBlocks` is a sequence of blocks, read
 as often as needed: a linear model only needs passes over its rows, one block at a time. (A
-memory-mapped array does not need this: pass it as it is.) `RemoteRows` knows where each row is;
-engines bring rows to the block that needs them.
+memory-mapped array does not need this: pass it as it is.) `RemoteRows` records where each row is;
+engines send rows to the block that needs them.
 
 Only this module distinguishes the three. Others ask `in_memory`, `is_remote` or `in_blocks`, or use
 a function that works for all: `blocks_of`, `sample_rows`, `row_range`, `boundaries`.
@@ -231,7 +231,7 @@ class LocalPiece(Piece):
 class RemoteRows:
     """Rows in pieces in other processes, and where each of them is.
 
-    Some of the rows are again `RemoteRows`: nothing moves before a block is built of them.
+    A selection of rows is again `RemoteRows`: rows are only sent when a block is built from them.
 
     Parameters
     ----------
@@ -239,7 +239,7 @@ class RemoteRows:
     piece, place : int64 arrays of shape (n,)
         Piece that each row is in, and its number there.
     facts : list of dict
-        What else is known of each piece: its "largest" entry, and "sums" and "squares" of each row.
+        More about each piece: its "largest" entry, and "sums" and "squares" of each row.
 
     Examples
     --------
@@ -328,7 +328,7 @@ def assemble(
     dtype: np.dtype[Any],
     is_sparse: bool,
 ) -> Matrix:
-    """Make one array, or one CSR matrix, of parts that know the positions of their rows.
+    """Make one array, or one CSR matrix, of parts with the positions of their rows.
 
     Examples
     --------
@@ -357,7 +357,7 @@ def outline(rows: Matrix) -> tuple[tuple[int, int], np.dtype[Any], bool, int]:
 
 # --- rows wherever they are ----------------------------------------------------------------------
 
-_BROUGHT = 65_536  # rows of workers that are brought here at a time
+_BROUGHT = 65_536  # rows that are fetched from workers at a time
 
 
 def in_memory(X: AnyRows) -> TypeIs[Matrix]:

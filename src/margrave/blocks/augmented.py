@@ -1,16 +1,16 @@
-"""Rows of a linear model whose losses are mixtures of normal densities: sums for EM and Gibbs.
+"""Data augmentation for linear models: sums over the rows for EM and Gibbs sampling.
 
 With scores f_i = x_i'z the loss of a row is a sum of one or two linear pieces ("sides"):
 
     2 s_i max(0, a_i),  a_i = b_i (r_i - f_i)      hinge: b = r = y
                                                    tube:  (1, y - epsilon) and (-1, y + epsilon)
 
-A parabola touches each side from above, and a hidden scale makes it a normal density:
+A parabola touches each side from above, and a latent scale makes it a normal density:
 
     2 max(0, a) = a + |a|  <=  a + a^2 / (2 c) + c / 2                    equal at c = |a|
     exp(-2 max(0, a))  =  integral of N(-a; c, c) over c,    1/c ~ inverse Gaussian (1/|a|, 1)
 
-Either way the rows enter a least-squares problem through sums alone, X'DX and X'u.
+Either way only two sums over the rows enter a least-squares problem: X'DX and X'u.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Side = tuple[Any, Floats]  # b and r
 
 STREAM = 4096  # rows that share a stream of random numbers
 _SINGLE_WEIGHT = 1e7  # sum of D up to which single-precision products are accurate enough
-_LEAST_SCALE = 1e-10  # of a draw: at the kink of its loss a row's precision would be infinite
+_LEAST_SCALE = 1e-10  # of a draw: without it the precision of a row at its kink would be infinite
 
 
 # --- sides and scales ----------------------------------------------------------------------------
@@ -49,8 +49,8 @@ def sides_of(loss: Loss, y: Floats) -> list[Side]:
 class Parabolas:
     """Parabolas above the losses of some rows, touching at their scores f.
 
-    ``u`` and ``D`` are their slopes (the negative of them) and curvatures at f, ``beta`` a dual
-    point, ``scales`` the c of each side.
+    ``u`` and ``D`` are their negative slopes and their curvatures at f, ``beta`` a dual point,
+    ``scales`` the c of each side.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class Parabolas:
     width : float
         The least c.
     narrow : bool
-        Whether every c is the width, and losses are linear further from their kink.
+        Whether every c is the width, and losses are linear farther from their kink.
     before : list of float64 arrays, optional
         The c of the previous parabolas, whose minimum is at f: they give a better dual point.
 
@@ -126,7 +126,7 @@ def rates_along(
 def draw_scales(a: Floats, rng: np.random.Generator) -> Floats:
     """Scales c with 1/c ~ inverse Gaussian (1/|a|, 1); no division by a, which may be zero.
 
-    With v = z^2 of a normal z, the larger root g of g + a^2 / g = 2 |a| + v or the smaller, a^2/g.
+    With z normal and v = z^2, c is a root of c + a^2 / c = 2 |a| + v: the larger, g, or a^2 / g.
 
     Examples
     --------
@@ -145,7 +145,7 @@ def draw_scales(a: Floats, rng: np.random.Generator) -> Floats:
 
 
 def stream_of(seed: int, chain: int, iteration: int, number: int) -> np.random.Generator:
-    """Random numbers of STREAM rows in one iteration of a chain, on whichever worker they are."""
+    """Random numbers of STREAM rows in one iteration of a chain, the same on every worker."""
     counter = np.array([0, 0, number, iteration], dtype=np.uint64)
     key = np.array([seed, chain], dtype=np.uint64)
     return np.random.Generator(np.random.Philox(key=key, counter=counter))
@@ -156,8 +156,8 @@ def drawn_sums(
 ) -> tuple[Floats, Floats, float]:
     """Precisions D and right-hand sides u of rows with drawn scales; the losses at scores f.
 
-    `first` is the number of the first row, `key` the seed, the chain and the iteration. A weight s
-    draws from s |a|, and its row counts D = s^2 / c, u = s b + s^2 r / c.
+    `first` is the number of the first row, `key` the seed, the chain and the iteration. A row
+    of weight s draws c from s |a|, and has D = s^2 / c and u = s b + s^2 r / c.
     """
     u, D, loss = np.zeros(len(f)), np.zeros(len(f)), 0.0
     last = first + len(f)
@@ -282,7 +282,7 @@ class AugmentedBlock:
         return rates_along(self.sides, self.weight, self.scores, self.along, steps, width)
 
     def settle(self, z: Floats, seconds: float) -> None:
-        """Take a point, for a line search from there."""
+        """Set the point from which a line search starts."""
         with within(self.team, seconds):
             self.scores = self._products(z)
 
@@ -344,7 +344,7 @@ class AugmentedBlock:
         answer: Callable[[Floats, slice], tuple[Floats, Floats]],
         single: bool,
     ) -> tuple[Floats, Floats]:
-        """Sums over the rows of what `answer` makes of their scores, in one pass over them."""
+        """Sums over the rows, in one pass; `answer` computes each row's D and u from its score."""
         d = self.passes.n_features
         size = d + self.constant
         matrix, border, total = np.zeros((d, d)), np.zeros(d), 0.0

@@ -90,7 +90,7 @@ class JointAugmentedBlock:
         self.shares = np.zeros((len(y), n_classes))
         self.shares[self.at, y] = 1.0
         self.threshold = np.ones(len(y))  # m
-        self.bend: Floats | None = None  # p of the last parabolas
+        self.curvature: Floats | None = None  # p, of the last parabolas
 
     # --- losses and dual points ------------------------------------------------------------
 
@@ -104,7 +104,7 @@ class JointAugmentedBlock:
             return self._products(W)
 
     def begin(self, beta: Floats, seconds: float) -> Floats:
-        """Take dual variables, and return X'beta."""
+        """Start from dual variables, and return X'beta."""
         self.shares = -beta / self.C[:, None]
         self.shares[self.at, self.y] += 1.0
         with within(self.team, seconds):
@@ -149,16 +149,18 @@ class JointAugmentedBlock:
         with within(self.team, seconds):
             self.scores = self._products(W)
             ahead, half = ahead_of(self.scores, self.y), 0.5 * self.C
-            if self.bend is not None:
-                total = self.bend.sum(axis=1)
-                self.threshold = ((self.bend * ahead).sum(axis=1) + self.k - 2.0) / total
+            if self.curvature is not None:
+                total = self.curvature.sum(axis=1)
+                self.threshold = ((self.curvature * ahead).sum(axis=1) + self.k - 2.0) / total
             above = ahead - self.threshold[:, None]
-            old = 1.0 / np.maximum(np.abs(above), width) if self.bend is None else self.bend
+            old = self.curvature
+            if old is None:
+                old = 1.0 / np.maximum(np.abs(above), width)
             alpha = np.maximum(1.0 + above * old, 0.0)
             none = alpha.sum(axis=1) <= 0.0
             alpha[none, self.y[none]] = 1.0
             self.shares = alpha / alpha.sum(axis=1, keepdims=True)
-            p = self.bend = 1.0 / np.maximum(np.abs(above), width)
+            p = self.curvature = 1.0 / np.maximum(np.abs(above), width)
             part = p / p.sum(axis=1, keepdims=True)
             delta = np.ones_like(p)
             delta[self.at, self.y] = 0.0
@@ -199,7 +201,7 @@ class JointAugmentedBlock:
         return np.array(matrices), np.array(rights), np.array(costs)
 
     def _against(self, f: Floats, c: int) -> tuple[Floats, Floats]:
-        """b and r of class c: what its scores must exceed, or stay below."""
+        """b and r of class c: the value that its scores must exceed, or stay below."""
         others = f + 1.0
         others[self.at, self.y] -= 1.0
         others[:, c] = -np.inf

@@ -1,4 +1,4 @@
-"""Rows of two hulls that an engine holds: extreme points in a direction, and steps towards them."""
+"""Shards of two convex hulls: extreme points in a direction, and Frank-Wolfe steps towards them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from margrave.progress import forever
 from margrave.rows import Matrix
 
 GRID = 128  # levels that are tried at a time
-PLAIN = -1  # a step of both classes from where they are; 0 or 1: of that class from its away corner
+PLAIN = -1  # a step of both classes towards their corners; 0, 1: a pairwise step of that class
 
 Move = tuple[int, float]  # kind and length of a step
 Tip = tuple[float, float, Floats | None]  # score, weight and vector of a row, if there is one
@@ -22,10 +22,10 @@ Pairs = list[Floats]  # scores and caps, one array of two columns for each list
 
 
 class Lists:
-    """Scores with caps, to be filled from the lowest up; each block holds some of the rows.
+    """Scores of rows with caps; rows get their cap as weight, lowest score first, up to a sum.
 
-    The level up to which a list is filled is found by the caller (`find_levels`): `ends`, then
-    `below` as often as it takes, then `between`.
+    The score up to which that goes, the level, is found by the caller (`find_levels`), over all
+    blocks: `ends`, then `below` as often as needed, then `between`.
     """
 
     def __init__(self, lists: list[tuple[Floats, Floats]]) -> None:
@@ -62,11 +62,11 @@ class Lists:
 class CornerBlock:
     """Some rows of both classes, their weights x, and corners of the hulls in a direction.
 
-    Every row's weight counts with the sign of its class: z = sum_i y_i x_i x_i over all blocks. The
-    lists are, for each class, all rows by y z'x from below (whose lowest weights are the corner
-    towards which to step), and the rows with 0 < x_i < cap_i from above (the away corner, of the
-    smallest face around x). Without caps a corner is a single row, which `tips` returns at once.
-    With caps `aim` begins the search for levels, and `corner` ends it.
+    Weights count with the sign of the class: z = sum_i y_i x_i row_i over all blocks. For each
+    class there are two lists, sorted by y z'row: all rows, lowest first (weights on the lowest are
+    the corner to step towards), and the rows with 0 < x_i < cap_i, highest first (the away corner,
+    in the smallest face around x). Without caps a corner is a single row, which `tips` returns at
+    once. With caps `aim` starts the search for levels, and `corner` ends it.
 
     Parameters
     ----------
@@ -116,9 +116,9 @@ class CornerBlock:
         return self._combination(self.y * self.weight, "point")
 
     def tips(self, z: Floats, move: Move | None, own: list[bool] | None) -> list[Tip]:
-        """Make the last step and look along z: the first row of each list, of rows without caps.
+        """Apply the last step; return the first row of each list along z, where rows have no caps.
 
-        A step is towards the rows that the last call returned, those that were the first among all
+        The step is towards the rows that the last call returned and that were the first among all
         blocks: `own` says which. A row is returned with its score and its weight.
         """
         if move is not None and own is not None:
@@ -146,7 +146,7 @@ class CornerBlock:
         return tips
 
     def aim(self, z: Floats, move: Move | None) -> tuple[Floats, Floats]:
-        """Make the last step, and look along z: the ends of the lists, and what is at its cap."""
+        """Apply the last step; return the ends of the lists along z, and the weight at caps."""
         self._follow(z, move)
         full = self.weight >= self.cap
         self.free = (self.weight > 0.0) & ~full

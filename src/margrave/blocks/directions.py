@@ -87,7 +87,7 @@ class Directions(Point):
     def probe(
         self, p: int, points: Points, coef: Floats, precision: str, deadline: float = FOREVER
     ) -> Floats:
-        """Take the direction d of all blocks: f'd and d'K d (own rows' part), and the largest step.
+        """Set the direction d of all blocks: f'd and d'K d (own rows' part), and the largest step.
 
         The largest step is the one at which the first variable reaches its bound.
         """

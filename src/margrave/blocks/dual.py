@@ -63,7 +63,7 @@ class DualBlock:
     --------
     >>> from margrave.kernels import Kernel
     >>> from margrave.losses import Loss
-    >>> from margrave.problem import Data
+    >>> from margrave.problem import Data, Problem
     >>> data = Data(np.array([[-1.0], [1.0]]), Kernel("linear"), np.array([0, 2]))
     >>> problem = Problem(data, None, np.array([-1.0, 1.0]), np.ones(2), Loss("hinge"), None)
     >>> block = DualBlock([problem], [None], 1 << 20, 1)
@@ -133,7 +133,7 @@ class DualBlock:
         return outcome.status != "stopped" or core.work[0] > 0, outcome.figures
 
     def _zero(self, problem: BaseProblem) -> PartResult:
-        # no memory for rounds: the allocator would not reuse the kernel blocks that parts free
+        # no working memory: the allocator would not reuse the kernel blocks that parts free
         core = self._core(problem, None, 1.0, "float64", {}, memory=0)
         return part_result(problem, core, core.figures())
 
@@ -161,7 +161,7 @@ class DualBlock:
 def part_result(problem: BaseProblem, core: Core, figures: dict[str, Any]) -> PartResult:
     """Turn the state of a compiled solver into the result of a part."""
     beta, scores, intercept = core.beta, core.scores, figures["intercept"]
-    if problem.intercept == "regularized":  # the core's scores hold it already
+    if problem.intercept == "regularized":  # the core's scores include it
         intercept = beta.sum(axis=0)
         scores = scores - intercept
     objective, dual = float(figures["objective"]), float(figures["dual"])

@@ -27,15 +27,15 @@ class GradientBlock:
     ----------
     X : ndarray or CSR of shape (rows, d)
     y, C : float64 arrays
-        Targets and weights of these rows.
+        Targets and penalties of these rows.
     loss : Loss
     constant : bool
         Whether x_i ends with a one.
     n_rows : int
         Rows of all blocks together.
     sampling : {"each", "draws", "single"}
-        Rows that `steps` takes: each once, in a new order; as many draws with replacement; or a
-        single one that has not been taken before, as long as there are any.
+        Rows that `steps` uses: each once, in a new order; as many draws with replacement; or a
+        single one that has not been used before, as long as there are any.
     beta : float64 array
         Dual variables to begin with.
 
@@ -67,13 +67,13 @@ class GradientBlock:
         self.team = _core.Team(1)
         self.rows = _core.LinearRows(core_rows(X), [0], [len(y)], self.team)
         self.terms = _core.RowTerms(loss.core(), y, C, self.team)
-        # the core's steps treat these rows as all rows: larger weights stand for the others
+        # the core's steps treat these rows as all rows: scale C up to stand for the others
         self.share = n_rows / len(y)
         self.shared_terms = _core.RowTerms(loss.core(), y, self.share * C, self.team)
         zero = np.zeros(len(y))
         self.beta, self.scores, self.centre_scores = beta, zero, zero
         self.kept_scores, self.kept_beta = zero, zero
-        self.left: Rows | None = None  # rows that a "single" sampling has not taken yet
+        self.left: Rows | None = None  # rows that "single" sampling has not used yet
 
     # --- full gradients -------------------------------------------------------------------------
 
@@ -124,7 +124,7 @@ class GradientBlock:
     def steps(self, u: Floats, eta: float, seed: Rows, seconds: float) -> Floats:
         """Steps z <- z - eta (grad p_i(z) - grad p_i(z0) + grad P(z0)), with z = centre + u.
 
-        z0 is where the last gradient was taken. Takes the first u and returns the last.
+        z0 is the point of the last gradient; u is the first difference, and the last is returned.
         """
         order = self._sample(np.random.default_rng(seed))
         with within(self.team, seconds):

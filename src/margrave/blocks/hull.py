@@ -1,4 +1,7 @@
-"""Weights in a reduced hull, S = {x >= 0, sum x = total, x_i <= cap_i}: extremes, projections."""
+"""Weights of a reduced convex hull, S = {x >= 0, sum x = total, x_i <= cap_i}.
+
+The extreme point in a direction, and projections onto S.
+"""
 
 from __future__ import annotations
 

@@ -89,8 +89,8 @@ class Members(Point):
     ) -> tuple[Floats, Floats, list[Candidates], Floats]:
         """One round: update the working set and the scores, and return figures and candidates.
 
-        The first members `leave`, `fresh` ones follow the others, and all take the new `values`
-        (None: the set is empty or stays where it is). Returns the figures at the bias, candidates
+        The first `leave` members leave, `fresh` ones join, and all take the new `values` (None if
+        the set is empty or unchanged). Returns the figures at the bias, candidates
         (`count` that rise, as many that fall), and the scores of the members from this block.
         """
         if fresh is not None:
@@ -118,8 +118,8 @@ class Members(Point):
     def narrow(self, p: int, bias: Floats, spare: int) -> tuple[int, float]:
         """Shrink: leave out rows that satisfy the KKT conditions by a margin.
 
-        All rows with a KKT violation stay, a seventh more of those nearest to one, and `spare`.
-        Returns how many rows stay, and the sum of the gap terms of the others.
+        Active are all rows with a KKT violation, 15 % more of those nearest to one, and `spare`.
+        Returns the number of active rows, and the sum of the gap terms of the others.
         """
         problem, state = self.problems[p], self.states[p]
         if problem is None:
@@ -261,7 +261,7 @@ class Members(Point):
             memory = self.memory if active is not None else min(self.memory, packed)
             store = _core.ForeignRows(core_rows(X), kernel, precision, memory, self.threads)
             self._store = (key, store)
-            self._kept_active = active  # so that no other array gets its identity
+            self._kept_active = active  # a reference, so that no other array can have its id
         store = self._store[1]
         before = store.kernel_values
         sums = store.add(core_rows(self.points), moved, numbers, change)

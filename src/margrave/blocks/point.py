@@ -55,7 +55,7 @@ class Point:
     number : int
         Of this block among all.
     problems : list of Problem or None
-        On the same data: these rows. None for a problem that none of them is in.
+        On the same data: these rows. None for a problem that has none of them.
     states : list of BlockState or None
         Where to begin, for every problem; None for zero.
     numbers : int64 array
@@ -195,7 +195,7 @@ class Point:
         problem = self.problems[p]
         if self.across is not None:
             return self.numbers[rows if problem is None else problem.data_rows[rows]]
-        if problem is None:  # no rows, of the right width
+        if problem is None:  # an empty matrix of the right width
             points: Points = next(q for q in self.problems if q is not None).data.X[:0]
         else:
             points = self._rows(p)[rows]

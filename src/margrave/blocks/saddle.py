@@ -1,4 +1,4 @@
-"""Rows of two hulls for the saddle-point method: multiplicative steps of their weights."""
+"""Shards of two convex hulls for the saddle-point method: multiplicative steps of the weights."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class SaddleBlock:
     # --- rounds -----------------------------------------------------------------------------
 
     def step(self, dw: Floats, k1: float, k2: float, c: Floats, guess: Floats) -> Floats:
-        """Finish the last round with c, change w, begin the next, and `probe` a guess of its c."""
+        """Finish the last round with c, change w, begin the next, and `probe` a guess of c."""
         self.settle(c)
         now, self.features = self.features, self._next()
         for k, sign in enumerate(self.signs):
@@ -123,7 +123,7 @@ class SaddleBlock:
         return np.asarray(parts[0] + parts[1])
 
     def aim(self, w: Floats, refresh: bool) -> Floats:
-        """Look along w: the ends of the lists of both classes; `refresh` takes w for u = w'x."""
+        """The ends of both classes' lists along w; with `refresh`, also set u = w'x."""
         scores = [w @ X for X in self.X]
         if refresh:
             self.u = scores
@@ -161,7 +161,7 @@ class SaddleBlock:
 def rotated(X: Floats, seed: int) -> Floats:
     """Columns H D x / sqrt(d), d a power of two: an orthogonal map that evens out the entries.
 
-    H is the matrix of Walsh and Hadamard, D a diagonal of random signs.
+    H is the Walsh-Hadamard matrix, D a diagonal of random signs.
 
     Examples
     --------

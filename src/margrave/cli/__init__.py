@@ -1,4 +1,12 @@
-"""The command line: ``margrave train | predict | evaluate | report | tune | info | ...``."""
+"""The command line: ``margrave train | predict | evaluate | report | tune | info | ...``.
+
+app.py         the command itself; options.py  options that several commands share
+train.py       train, tune, bench, demo (demo.py)
+use.py         predict, evaluate, info; report.py  report
+libsvm.py      margrave-train and margrave-predict
+data.py        rows and labels from files; columns.py  columns of tables
+estimators.py  estimators from options; model_files.py, quality.py, console.py  output
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""Engines hold the shards of a strategy and run their methods; `base.py` has the interface."""
+"""Engines hold the shards of a strategy and run their methods.
+
+base.py     the interface: Engine, Shards, ShardLost
+serial.py   one shard after the other, the reference
+threads.py  the threads of this process, the default
+remote.py   common code of the engines with other processes
+dask.py     Dask clusters and collections; dask_workers.py  which workers are alive, calls to them
+mpi.py      the ranks of an MPI program; mpi_post.py  messages between them
+"""
 
 from __future__ import annotations
 
@@ -36,7 +44,7 @@ _MODULES = {"Dask": "margrave.engines.dask", "MPI": "margrave.engines.mpi"}
 
 
 def __getattr__(name: str) -> Any:
-    # these need more packages, which are imported when asked for
+    # these need optional packages, which are imported on demand
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_MODULES[name]), name)

@@ -1,8 +1,8 @@
 """The interface of engines: workers that hold shards of the data, and calls of their methods.
 
 A strategy defines what one shard holds and can do as a plain class (a block), and gives an engine
-one piece of the data per shard. The engine builds the blocks on its workers and passes on calls. It
-is independent of kernels and losses, as a strategy is of threads and networks: they exchange only
+one piece of the data per shard. The engine builds the blocks on its workers and forwards calls. It
+does not depend on kernels and losses, nor a strategy on threads and networks: they exchange only
 arrays, numbers and names of methods.
 """
 
@@ -135,7 +135,7 @@ class Engine(Protocol):
 
     @property
     def n_workers(self) -> int:
-        """How many shards can work at a time."""
+        """How many shards can run at a time."""
         ...
 
     @property
@@ -147,8 +147,8 @@ class Engine(Protocol):
         """Build one block per piece.
 
         A piece that is a mapping holds the arguments of `block_type` by name, any other is its only
-        argument. Both must survive a pickle, since other engines build their blocks elsewhere. In
-        the place of :class:`~margrave.rows.RemoteRows`, which a piece may hold in containers and
+        argument. Both must be picklable, since some engines build their blocks in other processes.
+        In place of :class:`~margrave.rows.RemoteRows`, which a piece may hold in containers and
         dataclasses, the block gets the rows themselves.
 
         A block with long calls has a method `cancel`, which makes a call in another thread return
@@ -157,7 +157,7 @@ class Engine(Protocol):
         ...
 
     def share(self, at_work: int, threads: int, memory: int) -> tuple[int, int]:
-        """Core threads and bytes for one shard while `at_work` shards work at a time.
+        """Core threads and bytes for one shard while `at_work` shards run at a time.
 
         `threads` and `memory` are the budgets of this process.
         """
@@ -178,7 +178,7 @@ def is_collection(X: object) -> bool:
 
 
 def _is_later(thing: object) -> bool:
-    """Whether Dask, which is not imported for this, has it or knows how to make it."""
+    """Whether it is a future or a delayed object of Dask, which is not imported for this."""
     base, distributed = sys.modules.get("dask.base"), sys.modules.get("distributed")
     return bool(
         (base is not None and base.is_dask_collection(thing))
@@ -187,7 +187,7 @@ def _is_later(thing: object) -> bool:
 
 
 def share_here(at_work: int, threads: int, memory: int) -> tuple[int, int]:
-    """Divide the budgets of this process between the shards at work.
+    """Divide the budgets of this process between the shards that run.
 
     Examples
     --------

@@ -33,8 +33,8 @@ from margrave.typing import MatrixLike, VectorLike
 class Dask:
     """Blocks on the workers of a Dask cluster.
 
-    A worker works on one shard at a time, with all its threads. This process must be able to reach
-    the workers and not only the scheduler; so must they each other.
+    A worker runs one shard at a time, with all its threads. This process must be able to reach
+    the workers, not only the scheduler, and the workers each other.
 
     Parameters
     ----------
@@ -101,11 +101,11 @@ class Dask:
 
     @property
     def n_workers(self) -> int:
-        """Workers that are there now."""
+        """Workers that are available now."""
         return len(self.workers.staff())
 
     def share(self, at_work: int, threads: int, memory: int) -> tuple[int, int]:
-        """Core threads and bytes for one shard: what the weakest worker has."""
+        """Core threads and bytes for one shard: those of the smallest worker."""
         staff = self.workers.staff().values()
         shards = -(-at_work // len(staff))
         limit = min(worker["memory_limit"] or 4 * memory for worker in staff)
@@ -167,7 +167,7 @@ class Dask:
         return found
 
     def _holders(self, rows: Iterable[RemoteRows]) -> dict[Piece, list[str]]:
-        """Workers that keep the pieces of rows; waits for what Dask has to make again."""
+        """Workers that hold the pieces of rows; waits for those that Dask has to recompute."""
         pieces = {one.pieces[number] for one in rows for number, _ in one.by_piece()}
         kept = {piece: piece.future.key for piece in pieces if isinstance(piece, _DaskPiece)}
         end = time.monotonic() + self.timeout
@@ -182,11 +182,11 @@ class Dask:
             if not missing:
                 return holders
             if any(piece.future.status in ("error", "cancelled") for piece in missing):
-                raise RuntimeError("rows were lost with their worker, and cannot be made again")
+                raise RuntimeError("rows were lost with their worker and cannot be recomputed")
             keepers = sorted({worker for piece in missing for worker in known[kept[piece]]})
             if keepers and time.monotonic() > end:
                 raise ShardLost(keepers, "no other worker has the rows")
-            self.workers.staff()  # raises if no worker is left to make them
+            self.workers.staff()  # raises if no worker is left to recompute them
             time.sleep(0.05)
         return {}
 
@@ -224,7 +224,7 @@ class Dask:
 
 
 class _DaskPiece(Piece):
-    """A partition that workers keep."""
+    """A partition held by workers."""
 
     def __init__(self, engine: Dask, future: distributed.Future, known: tuple[Any, Any]) -> None:
         super().__init__(*known[0])

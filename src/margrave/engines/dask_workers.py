@@ -40,9 +40,9 @@ except ImportError as error:
 
 __all__ = ["DaskWorkers", "distributed"]
 
-_LOOK = 1.0  # seconds of waiting between checks that the workers are alive
+_CHECK = 1.0  # seconds between checks that the workers are alive
 _BUSY = 30.0  # seconds for the scheduler to answer
-_PATIENCE = 5.0  # seconds for the first worker of a cluster to come
+_PATIENCE = 5.0  # seconds to wait for the first worker of a cluster
 _NOT_THERE = ("error", "cancelled")  # states of an actor
 _UNREACHED = (OSError, KeyError, CancelledError)  # KeyError: another worker at the same address
 
@@ -50,8 +50,8 @@ _UNREACHED = (OSError, KeyError, CancelledError)  # KeyError: another worker at 
 class DaskWorkers:
     """Workers of the cluster behind a client, by their addresses.
 
-    One that was silent for `timeout` seconds, or could not be reached, is lost: it is not
-    called again before the scheduler has heard from it.
+    One that was silent for `timeout` seconds, or could not be reached, is lost: it is not called
+    again until the scheduler has heard from it.
     """
 
     def __init__(self, client: distributed.Client, timeout: float) -> None:
@@ -61,7 +61,7 @@ class DaskWorkers:
         self._opening = threading.Lock()
         self._orders = itertools.count()
 
-    # --- who is there -----------------------------------------------------------------------
+    # --- which workers are alive ------------------------------------------------------------
 
     def scheduler(self, name: str, **args: object) -> Any:
         """Ask the scheduler, which may be busy for a while."""
@@ -74,7 +74,7 @@ class DaskWorkers:
             raise RuntimeError("the Dask scheduler does not answer") from error
 
     def live(self) -> dict[str, Any]:
-        """What the scheduler knows of the workers that can be used."""
+        """The usable workers, with the scheduler's information about them."""
         roll = self._roll()
         for worker, seen in list(self.lost.items()):
             if worker in roll and roll[worker]["last_seen"] > seen:
@@ -112,10 +112,10 @@ class DaskWorkers:
     def _silent(
         self, workers: Iterable[str], seen: dict[str, tuple[float, float]]
     ) -> dict[str, str]:
-        """Workers that are gone, and why we think so.
+        """Workers that are gone, with the reason.
 
-        `seen` keeps between calls the last heartbeat of each by the scheduler's clock, and since
-        when we know of it by ours: the two clocks may differ.
+        `seen` keeps between calls each worker's last heartbeat by the scheduler's clock, and when
+        we first saw it by ours: the two clocks may differ.
         """
         roll, now, gone = self._roll(), time.monotonic(), {}
         for worker in workers:
@@ -127,7 +127,7 @@ class DaskWorkers:
                 gone[worker] = f"no sign of life for {self.timeout:g} s"
         return gone
 
-    # --- what they do -----------------------------------------------------------------------
+    # --- calls ------------------------------------------------------------------------------
 
     def open(self, workers: Collection[str]) -> dict[str, str]:
         """Make sure that the workers have a site; its key, by worker."""
@@ -150,9 +150,9 @@ class DaskWorkers:
     def run(
         self, orders: Mapping[str, tuple[Frames, Frames | None]], sources: Iterable[str] = ()
     ) -> dict[str, Any]:
-        """Carry out orders at sites, each with what says where its rows are; their values.
+        """Run orders at sites, each with the locations of its rows; return their values.
 
-        Rows come from the `sources`, which must not get lost either.
+        Rows come from the `sources`, which must not be lost either.
         """
         number, keys = next(self._orders), self.open(orders)
         calls = {
@@ -162,12 +162,12 @@ class DaskWorkers:
         answers = self._collect(calls, sources, number)
         try:
             return settle(answers)
-        except ShardLost as error:  # one that has answered misses another one
+        except ShardLost as error:  # a worker that answered has lost another one
             self.lose(worker for worker in error.workers if worker not in answers)
             raise
 
     def take(self, worker: str, name: str, places: Places) -> Any:
-        """Bring here some of the rows that a worker keeps."""
+        """Fetch some of the rows that a worker holds."""
         key = self.open([worker])[worker]
         return self._collect({self._send(worker, key, "take", name, places): worker})[worker]
 
@@ -182,7 +182,7 @@ class DaskWorkers:
         seen: dict[str, tuple[float, float]] = {}
         try:
             while waiting:
-                done, _ = wait(waiting, _LOOK, FIRST_COMPLETED)
+                done, _ = wait(waiting, _CHECK, FIRST_COMPLETED)
                 gone = {} if done else self._silent({*waiting.values(), *sources}, seen)
                 for call in done:
                     worker = waiting.pop(call)

@@ -54,7 +54,7 @@ class MPI:
     comm : mpi4py.MPI.Intracomm, default=None
         The ranks; None for all.
     rows : {"root", "local"}, default="root"
-        Whose rows count: those of rank 0, or those of all ranks together, each with its own.
+        Which rows are fitted: those of rank 0, or those of all ranks together.
     timeout : float, default=60.0
         Seconds without a heartbeat after which a rank counts as lost.
 
@@ -85,7 +85,7 @@ class MPI:
         self._leads = False
         self._lost: set[int] = set()
         self._per_node = 0
-        # not those of an engine before, whose answers may still come
+        # not those of an earlier engine, whose answers may still arrive
         self._orders, self._shards = itertools.count(time.time_ns()), itertools.count()
 
     def __copy__(self) -> MPI:
@@ -108,7 +108,7 @@ class MPI:
 
         `X` and `vectors` are this rank's own rows and what belongs to them.
         """
-        if self._leads:  # it is at work already, and so are the others
+        if self._leads:  # already inside of `everywhere`, on all ranks
             return lead()
         self._site.kept = {"X": X, "vectors": list(vectors)}
         try:
@@ -263,7 +263,7 @@ class MPI:
     # --- other ranks ------------------------------------------------------------------------
 
     def _serve(self) -> Any:
-        """Carry out orders until rank 0 has finished."""
+        """Run orders until rank 0 has finished."""
         jobs: dict[int, Future[Frames]] = {}
         signed = time.monotonic()
         with interrupts_noted() as interrupts:
@@ -281,7 +281,7 @@ class MPI:
                         jobs[order] = self._run(order, body, heads)
                 for order in [order for order, job in jobs.items() if job.done()]:
                     answer = jobs.pop(order).result()
-                    if interrupts:  # rank 0 is to raise it, and with it all
+                    if interrupts:  # rank 0 raises it, and then all ranks do
                         answer = pack_error(interrupts.pop(), by_name=True)
                     self._post.send(0, (order, answer))
                 for order in jobs if interrupts else ():
@@ -307,7 +307,7 @@ class MPI:
 
 @dataclass
 class _Waiting:
-    """An order under way: when each rank that has not answered was heard, and the answers."""
+    """A pending order: when each rank that has not answered was last heard, and the answers."""
 
     order: int
     heard: dict[int, float]

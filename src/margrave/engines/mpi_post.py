@@ -24,7 +24,7 @@ __all__ = ["Post", "interrupts_noted", "mpi"]
 
 _HEAD, _BODY = 22961, 22962  # tags: the sizes of a message's frames, and the frames
 _CHUNK = 1 << 30  # bytes that any MPI can send at once
-_PAUSES = 2e-4, 5e-3  # seconds between looks for messages: there may be more ranks than cores
+_PAUSES = 2e-4, 5e-3  # seconds between checks for messages: there may be more ranks than cores
 
 
 @contextmanager
@@ -70,7 +70,7 @@ class Post:
         self._leaving.append((rank, requests, (sizes, frames)))
 
     def receive(self, single: bool = False) -> list[tuple[int, Any]]:
-        """Ranks and messages that have come, those of one rank in their order.
+        """Ranks and messages that have arrived, those of one rank in their order.
 
         After a `single` one the rest is left to the next receiver, possibly another engine.
         """

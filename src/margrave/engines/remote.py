@@ -4,7 +4,7 @@
 
 An order is a function of this package with its arguments, pickled; large arrays travel beside the
 pickle as raw buffers. Rows that are elsewhere (`RemoteRows`) are not part of it: the driver says
-where they are (`Assembly`), and they are put in their place when the order is unpickled.
+where they are (`Assembly`), and they are inserted when the order is unpickled.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ except ImportError as error:
 Frames = list[Any]  # a pickle, and the raw buffers beside it as arrays of bytes
 Order = tuple[Any, ...]  # a function of a site and more arguments, and these
 
-_LARGE = 1 << 16  # bytes from which on an array gets a buffer of its own
-_NO_SHARD = sys.maxsize  # in the place of a shard: errors of shards come first
+_LARGE = 1 << 16  # bytes from which an array gets a buffer of its own
+_NO_SHARD = sys.maxsize  # number of errors outside of shards, whose errors come first
 
 
-# --- how things travel ----------------------------------------------------------------------
+# --- messages -------------------------------------------------------------------------------
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
@@ -64,7 +64,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if self.by_name and isinstance(thing, (type, FunctionType)):
             main = sys.modules["__main__"]
             if getattr(main, thing.__qualname__, None) is thing:
-                return NotImplemented  # as any pickle does it
+                return NotImplemented  # as in any pickle
         return super().reducer_override(thing)
 
     def _set_aside(self, buffer: pickle.PickleBuffer) -> bool:
@@ -103,7 +103,7 @@ def pack(thing: object, by_name: bool = False) -> tuple[Frames, list[RemoteRows]
 
 
 def unpack(frames: Frames, arrays: Sequence[Any] = ()) -> Any:
-    """Undo `pack`, with arrays in the place of the rows that were elsewhere."""
+    """Undo `pack`, with arrays in place of the rows that were elsewhere."""
     return _Unpickler(frames, arrays).load()
 
 
@@ -133,7 +133,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class Assembly:
-    """Rows to be put together: where each part goes, and the part itself or where it is `Kept`."""
+    """Rows to assemble: where each part goes, and the part itself or where it is `Kept`."""
 
     parts: list[tuple[Places, Any]]
     shape: tuple[int, int]
@@ -142,11 +142,11 @@ class Assembly:
 
     @property
     def wanted(self) -> list[Kept]:
-        """What has to be found to put the rows together."""
+        """The rows to fetch before `put`."""
         return [part for _, part in self.parts if isinstance(part, Kept)]
 
     def put(self, found: Sequence[Any]) -> Any:
-        """Put the rows together with what was wanted."""
+        """Assemble the rows from the fetched ones."""
         left = iter(found)
         parts = [
             (positions, next(left) if isinstance(part, Kept) else part)
@@ -156,7 +156,7 @@ class Assembly:
 
 
 def assembly(rows: RemoteRows, find: Callable[[Piece, Places], Any]) -> Assembly:
-    """Say how the rows are put together; `find` gives some rows of a piece, or says where."""
+    """Describe how to assemble the rows; `find` returns some rows of a piece, or where they are."""
     parts = [
         (positions, find(rows.pieces[number], rows.place[positions]))
         for number, positions in rows.by_piece()
@@ -183,15 +183,16 @@ class Failed(Exception):
 class Site:
     """Blocks and rows on one worker, and a thread that works on them.
 
-    The thread takes one order after the other, while the worker's own can answer. `name` is the
-    worker's; orders and answers refer to what a script defines `by_name` if all run the same.
+    The thread runs one order after the other, while the worker's own thread can answer. `name` is
+    the worker's; orders and answers refer to a script's definitions `by_name` if all processes run
+    the same script.
     """
 
     def __init__(self, name: str, by_name: bool = False) -> None:
         self.name, self.by_name = name, by_name
         self.blocks: dict[int, Any] = {}
         self.kept: dict[Any, Any] = {}  # what else orders leave here
-        self.at_work: dict[int, Any] = {}  # blocks of the order at hand
+        self.at_work: dict[int, Any] = {}  # blocks of the current order
         self.order = -1
         self._needed: dict[int, int] = {}  # of orders that were cancelled: the last block
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="margrave")
@@ -199,16 +200,16 @@ class Site:
     def run(
         self, order: int, frames: Frames, rows: Callable[[], Sequence[Any]] = list
     ) -> Future[Frames]:
-        """Carry out an order; the packed answer is the value, or what `Failed`.
+        """Run an order; the packed answer is its value, or a `Failed`.
 
-        `rows` gets what was elsewhere.
+        `rows` fetches the rows that were elsewhere.
         """
         return self._thread.submit(self._run, order, frames, rows)
 
     def cancel(self, order: int, needed: int = -1) -> None:
         """End the calls of an order, at once as far as the blocks can.
 
-        Blocks up to the number that is `needed` go on.
+        Blocks up to the number that is `needed` continue.
         """
         self._needed[order] = min(needed, self._needed.get(order, needed))
         at_work = self.at_work.items() if order == self.order else ()
@@ -217,7 +218,7 @@ class Site:
                 block.cancel()
 
     def go_on(self, number: int = _NO_SHARD) -> None:
-        """Raise if the order at hand was cancelled, for the block of this number."""
+        """Raise if the current order was cancelled, for the block of this number."""
         if number > self._needed.get(self.order, _NO_SHARD):
             raise KeyboardInterrupt
 
@@ -273,7 +274,7 @@ def drop_blocks(site: Site, numbers: Sequence[int]) -> None:
         site.blocks.pop(number, None)
 
 
-# --- who asks it ----------------------------------------------------------------------------
+# --- the driver's side ----------------------------------------------------------------------
 
 
 class Asks(Protocol):

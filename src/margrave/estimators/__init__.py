@@ -1,4 +1,17 @@
-"""Estimators with scikit-learn's API, one file per family."""
+"""Estimators with scikit-learn's API, one file per family.
+
+_base.py         all estimators: calling the solver, storing the model, certificates
+_input.py        validation of parameters and rows; _docs.py  shared texts of docstrings
+_transaction.py  a fit changes the estimator completely or not at all; _early.py  early models
+_advice.py       the text of warnings: why a fit missed its tolerance, and what to do
+_classifier.py   svc.py, klr.py, odm.py: from labels to binary problems and back
+_hull.py         nu.py: NuSVC and HardMarginSVC, as distances between convex hulls
+_single.py       svr.py, nu_svr.py, one_class.py: one problem per fit
+_bayesian.py     bayesian.py: posteriors
+_remote.py       rows on the workers of an engine
+_context.py      what the fits of a search share
+_files.py        model files; _check_fitted.py  validates them; _libsvm_model.py  LIBSVM's
+"""
 
 from margrave.estimators._files import load
 from margrave.estimators._libsvm_model import load_libsvm_model, save_libsvm_model

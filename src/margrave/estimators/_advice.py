@@ -21,8 +21,8 @@ _ADVICE = {
     " kernel",
     "stochastic": "the stochastic steps made no further progress; use solver='auto', or"
     " VarianceReduced with a smaller step or more landmarks",
-    "unfinished": "the solver was set to stop before the whole problem is solved; remove passes,"
-    " finish=False or as_published=True to reach the optimum",
+    "unfinished": "the solver's parameters stop it before the whole problem is solved; remove"
+    " passes, finish=False or as_published=True to reach the optimum",
     "hulls": "no direction was found that separates the hulls, which overlap or are too close to"
     " each other for double precision; {cure}",
     "rounding": "the model cannot be certified in double precision, because rounding errors may"
@@ -35,9 +35,9 @@ _ADVICE = {
 def advice(
     solutions: Sequence[Solution], progress: Progress, cure: str, parameters: Mapping[str, Any]
 ) -> str:
-    """Say what stopped the solver, and what helps; `cure` is what helps against hulls that overlap.
+    """Say why the solver stopped, and what to do; `cure` is the advice for hulls that overlap.
 
-    What ended the fit comes first, then what the solver of the worst problem knows.
+    The reason that ended the fit comes first, then that of the solver of the worst problem.
     """
     worst = max(solutions, key=lambda solution: solution.gap)
     rounding = worst.rounding or 0.0

@@ -256,7 +256,7 @@ class KernelEstimator(CheckedInput):
 
     @property
     def early_(self) -> KernelEstimator:
-        """The model of the parts that the solver has shown last, during the fit and after it."""
+        """The latest model of parts, available during the fit and after it."""
         model: KernelEstimator | None = None if self._early is None else self._early.model
         if model is None:
             raise AttributeError(f"this {type(self).__name__} has no early model")

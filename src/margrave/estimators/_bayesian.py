@@ -157,16 +157,16 @@ class BayesianEstimator(KernelEstimator):
                 f"{type(self).__name__} keeps the posterior of {self.n_draws_} samples"
             )
         if not self.converged_:
-            told = (
+            diagnosis = (
                 f"split R-hat is up to {worst:.3f} (good: at most {_MOST_R_HAT}), the effective"
                 f" sample size as low as {least:.0f} (good: at least {_LEAST_ESS:.0f})"
             )
             if np.isnan(worst):
-                told = "there are too few samples for the diagnostics"
+                diagnosis = "there are too few samples for the diagnostics"
             limit = f"; {reason} ended them early" if reason else ""
             warnings.warn(
-                f"{type(self).__name__}: the chains have not mixed: {told}{limit}; raise n_samples"
-                " or burn_in",
+                f"{type(self).__name__}: the chains have not mixed: {diagnosis}{limit}; raise"
+                " n_samples or burn_in",
                 ConvergenceWarning,
                 stacklevel=outside(),
             )

@@ -106,8 +106,8 @@ _TEXTS = {
         computed; `gap_` is the solver's estimate, `converged_` is False, and `certify` computes
         the certificate.
     early_ : estimator
-        The last model of parts before this one, for solvers that divide the rows. It is available
-        to callbacks as soon as the first level is done.
+        The last model of parts before this one, for solvers that divide the rows. Callbacks can use
+        it as soon as the first level is done.
     history_ : list of dict
         One record per round: round, seconds, objective, gap, support and more.
     n_features_in_ : int

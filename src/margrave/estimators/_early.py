@@ -1,8 +1,8 @@
-"""Early models: what can be had of a fit before it ends.
+"""Early models: models of parts that are available before a fit ends.
 
-A strategy that divides the rows shows the solutions of the parts as they come
-(`Progress.show_early`). A model is made of the last ones when somebody asks for it: a callback
-during the fit, or the fit itself at its end.
+A strategy that divides the rows publishes the solutions of the parts as they become available
+(`Progress.show_early`). A model is made of the latest ones on demand: by a callback during the fit,
+or by the fit itself at its end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from margrave.solvers import Solution
 
 
 class EarlyModel:
-    """The model of the solutions that were shown last.
+    """The model of the latest published solutions.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class EarlyModel:
 
     @property
     def model(self) -> BaseEstimator | None:
-        """The model, or None if no solutions were shown."""
+        """The model, or None if no solutions have been published."""
         shown = None if self._progress is None else self._progress.early
         if shown is not None and shown is not self._solutions:
             self._model = self._make(shown)
@@ -44,9 +44,9 @@ class EarlyModel:
         return self._model
 
     def settle(self) -> None:
-        """Keep the model of now, and nothing else of the fit."""
+        """Keep the current model, and drop all references to the fit."""
         self.__dict__ = self.__getstate__()
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy has the model of now."""
+        """A copy has the current model."""
         return {"_progress": None, "_make": None, "_solutions": None, "_model": self.model}

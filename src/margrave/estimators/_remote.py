@@ -141,7 +141,7 @@ def on_every_rank(
             return fit(self, X, *args, **kwargs)
 
         def lead() -> dict[str, Any]:
-            given, self.engine = self.engine, engine  # the one that the ranks listen to
+            given, self.engine = self.engine, engine  # the one that all ranks use
             try:
                 fit(self, X, *args, **kwargs)
             finally:

@@ -5,7 +5,7 @@ estimator by one assignment: when `fit` returns, or when Ctrl-C or a warning tur
 ends it after `complete` was called. A fit that ends in any other way leaves the estimator
 unchanged.
 
-Only the early model is there before the end, for callbacks: see `show_early`.
+Only the early model is available before the end, for callbacks: see `show_early`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def transaction(fit: F) -> F:
         draft, known = object.__new__(type(self)), Draft(self)
         vars(draft).update(before, **{_DRAFT: known})
         after = before
-        # Python handles signals after calls: none can come between the end of the inner block and
+        # Python handles signals after calls: none can arrive between the end of the inner block and
         # the assignment
         try:
             try:
@@ -77,7 +77,7 @@ def complete(draft: BaseEstimator) -> None:
 
 
 def show_early(draft: BaseEstimator, early: EarlyModel) -> None:
-    """Give the estimator the early models of the fit, where callbacks can use them during it."""
+    """Give the estimator the early models of the fit, for callbacks."""
     draft._early = early
     vars(draft)[_DRAFT].owner._early = early
 

@@ -25,7 +25,7 @@ from margrave.typing import MatrixLike, Seed
 class KernelLogisticRegression(KernelClassifier):
     r"""Kernel logistic regression with a certificate.
 
-    A binary problem with labels y = +-1 and weights C_i = C * sample_weight * class_weight is
+    A binary problem with labels y = +-1 and penalties C_i = C * sample_weight * class_weight is
 
     .. math:: \min_{\beta, b} \tfrac12 \beta^\top K \beta
               + \sum_i C_i \log(1 + \exp(-y_i (f_i + b))), \qquad f = K \beta,

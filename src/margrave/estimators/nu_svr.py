@@ -39,7 +39,7 @@ _CANCELLED = 1.01
 class NuSVR(RegressorMixin, SingleEstimator):  # type: ignore[misc]
     r"""Nu support vector regression with a certificate.
 
-    With the weights s_i the problem is
+    With sample weights s_i the problem is
 
     .. math:: \min_{\beta, b, \varepsilon \ge 0} \tfrac12 \beta^\top K \beta
               + C \nu \varepsilon \sum_i s_i

@@ -138,7 +138,7 @@ class ODMClassifier(KernelClassifier):
         self.callbacks = callbacks
 
     def certified(self, X: MatrixLike) -> Any:
-        """Tell which predicted labels are certainly those of the optimal model.
+        """Find out which predicted labels are certainly those of the optimal model.
 
         The distance of a model from the optimum is at most sqrt(g), where g is its absolute duality
         gap, and hence its score of x differs from the optimal score by at most sqrt(g k(x, x)). A

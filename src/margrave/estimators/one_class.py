@@ -27,7 +27,7 @@ from margrave.typing import MatrixLike, Seed, VectorLike
 class OneClassSVM(OutlierMixin, SingleEstimator):  # type: ignore[misc]
     r"""One-class support vector machine with a certificate.
 
-    With the weights s_i the problem is
+    With sample weights s_i the problem is
 
     .. math:: \min_{\beta, \rho} \tfrac12 \beta^\top K \beta - \rho \nu \sum_i s_i
               + \sum_i s_i \max(0, \rho - f_i), \qquad f = K \beta,

@@ -21,7 +21,7 @@ from margrave.typing import Seed
 class SVC(KernelClassifier):
     r"""Support vector classification with a certificate.
 
-    A binary problem with labels y = +-1 and weights C_i = C * sample_weight * class_weight is
+    A binary problem with labels y = +-1 and penalties C_i = C * sample_weight * class_weight is
 
     .. math:: \min_{\beta, b} \tfrac12 \beta^\top K \beta + \sum_i C_i \max(0, 1 - y_i (f_i + b)),
               \qquad f = K \beta,

@@ -28,7 +28,7 @@ from margrave.typing import MatrixLike, Seed, VectorLike
 class SVR(RegressorMixin, SingleEstimator):  # type: ignore[misc]
     r"""Support vector regression with a certificate.
 
-    With weights C_i = C * sample_weight the problem is
+    With penalties C_i = C * sample_weight the problem is
 
     .. math:: \min_{\beta, b} \tfrac12 \beta^\top K \beta
               + \sum_i C_i \max(0, |y_i - f_i - b| - \epsilon), \qquad f = K \beta,

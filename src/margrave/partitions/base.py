@@ -26,7 +26,7 @@ class Places(Protocol):
 
     @property
     def width(self) -> int:
-        """Numbers that the distances of one row take to compute."""
+        """Numbers computed for the distances of one row."""
         ...
 
     @property
@@ -52,7 +52,7 @@ class Parts:
     label : int64 array
         Part of each row; every part has a row.
     places : Places or None
-        Where new rows belong; None if every part is like the whole.
+        Assigns new rows to parts; None if every part resembles the whole.
 
     Examples
     --------
@@ -81,7 +81,7 @@ class Parts:
     def assign(self, X: Matrix, threads: int = 1) -> Rows:
         """Part of each of some new rows: the nearest."""
         if self.places is None:
-            raise ValueError("these parts have no place: each is like the whole")
+            raise ValueError("these parts have no centres: each resembles the whole")
         return nearest(self.places, X, threads)
 
 

@@ -1,4 +1,4 @@
-"""Parts of rows near each other, which know the part of a new row."""
+"""Clusters: parts of rows near each other, to which new rows can be assigned."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from margrave.rows import Matrix, RemoteRows, is_csr, loaded
 
 Floats = NDArray[np.float64]
 
-_ROOM = 1.3  # of a balanced part, in mean sizes
+_ROOM = 1.3  # largest size of a balanced part, in mean sizes
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class KMeans:
     Parameters
     ----------
     balanced : bool
-        Whether parts have room for no more than 1.3 times their mean size.
+        Whether to limit parts to 1.3 times their mean size.
     sample : int
-        Rows that place the centres.
+        Number of rows from which the centres are computed.
     rounds : int
         Of Lloyd's iteration.
     """
@@ -109,9 +109,9 @@ class KernelKMeans:
     Parameters
     ----------
     balanced : bool
-        Whether parts have room for no more than 1.3 times their mean size.
+        Whether to limit parts to 1.3 times their mean size.
     sample : int
-        Rows M that place the centres.
+        Number of rows M from which the centres are computed.
     rounds : int
         At most, on the sample.
     """
@@ -230,7 +230,7 @@ def level(
     rank = np.empty(n, dtype=np.int64)
     rank[np.argsort(-found[:, 1], kind="stable")] = np.arange(n)
     room = int(np.ceil(_ROOM * n / k))
-    closed = np.full(k, n)  # rank from which on a part takes no row
+    closed = np.full(k, n)  # rank from which a part accepts no row
     while True:
         full = np.flatnonzero(np.bincount(label, minlength=k) > room)
         if len(full) == 0:
@@ -261,7 +261,7 @@ def draw(
 
 
 def clustering(kernel: Kernel, sample: int | None = None) -> KMeans | KernelKMeans:
-    """Clusters that fit the kernel: in input space where near rows are alike, else in its own."""
+    """Clusters that suit the kernel: in input space if it is local or linear, else in its own."""
     is_centred = kernel.is_shift_invariant or kernel.name == "linear"  # by the means of rows
     kind = KMeans if is_centred else KernelKMeans
     return kind() if sample is None else kind(sample=sample)

@@ -42,8 +42,8 @@ class Random:
 class Stratified:
     """Equal parts with equal shares of every stratum: the rows nearest to the same landmark.
 
-    Landmarks are the rows at which the determinant of their kernel matrix grows most, one by one
-    (`pivots`); there are fewer where the kernel matrix has a lower rank.
+    Landmarks are chosen one by one so that the determinant of their kernel matrix grows most
+    (`pivots`); there are fewer if the kernel matrix has a lower rank.
 
     Parameters
     ----------

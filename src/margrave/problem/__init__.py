@@ -3,9 +3,9 @@
     min over beta   1/2 beta'K beta + sum_i h_i(beta_i)        one signed variable per row
 
 `Data` is the rows and the kernel, shared by all problems of one fit. `BaseProblem` is what a solver
-may ask of a problem on them. `Problem` has one variable per row: targets, weights, the loss and the
-kind of intercept on some blocks of the rows. `JointProblem` has one per row and class. A `Solution`
-is what solvers return.
+may ask of a problem on them. `Problem` has one variable per row: targets, penalties C_i, the loss
+and the kind of intercept on some blocks of the rows. `JointProblem` has one variable per row and
+class. A `Solution` is what solvers return.
 """
 
 from __future__ import annotations

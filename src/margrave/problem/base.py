@@ -14,13 +14,13 @@ from margrave.problem.data import Data, Floats, RowNumbers
 
 Intercept = float | Floats  # one number, or one per class of a joint problem
 
-_LARGEST_WEIGHT = 1e100  # products with scores and among weights do not overflow
+_LARGEST_WEIGHT = 1e100  # products with scores and of two penalties do not overflow
 
 
 def check_weights(C: Floats) -> None:
-    """Raise for weights that are not positive, or whose squares leave double precision."""
+    """Raise for penalties C_i that are not positive, or whose squares overflow."""
     if not (np.isfinite(C).all() and (C > 0).all()):
-        raise ValueError("the weights C must be positive and finite")
+        raise ValueError("the penalties C_i must be positive and finite")
     if C.min() < 1.0 / _LARGEST_WEIGHT or C.max() > _LARGEST_WEIGHT:
         raise ValueError(
             f"C times the weights must be between {1.0 / _LARGEST_WEIGHT:g} and"
@@ -79,7 +79,7 @@ class BaseProblem(ABC):
         """Return the problem on data that has its rows and no others, in its order."""
 
     def with_weights(self, C: Floats) -> Self:
-        """Return the problem with other weights."""
+        """Return the problem with other penalties C_i."""
         return self._changed(C=C)
 
     def with_targets(self, y: NDArray[Any]) -> Self:
@@ -91,7 +91,7 @@ class BaseProblem(ABC):
         return self._changed(intercept=intercept)
 
     def with_total(self, total: float) -> Self:
-        """Return the problem with another sum of beta; only zero is one that all can have."""
+        """Return the problem with another sum of beta; zero works for all problems."""
         return self if total == self.total else self._changed(total=total)
 
     def _changed(self, **fields: Any) -> Self:
@@ -114,7 +114,7 @@ class BaseProblem(ABC):
     @property
     @abstractmethod
     def is_smooth(self) -> bool:
-        """Whether the loss has a derivative: then scores are as good as the root of the gap."""
+        """Whether the loss has a derivative: then errors of scores are of order sqrt(gap)."""
 
     @property
     @abstractmethod
@@ -123,7 +123,7 @@ class BaseProblem(ABC):
 
     @abstractmethod
     def is_better_start(self, dual: float) -> bool:
-        """Whether a point of this dual value is a better start than none."""
+        """Whether a point with this dual value is a better start than zero."""
 
     @abstractmethod
     def terms(self, beta: Floats, scores: Floats, b: Intercept) -> tuple[float, float]:

@@ -26,7 +26,7 @@ from margrave.rows import (
 Floats = NDArray[np.float64]
 RowNumbers = NDArray[np.int64]
 
-# beyond this the squares of single-precision numbers nearly overflow
+# squares of larger numbers nearly overflow in single precision
 _LARGEST_FLOAT32 = 1e15
 
 

@@ -11,7 +11,7 @@ from margrave.losses import JOINT_LOSSES
 from margrave.problem.base import BaseProblem, Intercept, check_weights
 from margrave.problem.data import Data, Floats, RowNumbers
 
-# rows at a time: a step costs as much as their number times the classes
+# rows at a time: the cost of a step is their number times that of the classes
 _LARGEST_JOINT_SET = 1024
 
 
@@ -30,7 +30,7 @@ class JointProblem(BaseProblem):
         Number of the class of each row.
     n_classes : int
     C : float64 array
-        Positive weight of each row.
+        Penalty C_i of each row, positive.
     loss : str
         One of ``JOINT_LOSSES``.
     intercept : {"free", "regularized"} or None
@@ -98,7 +98,7 @@ class JointProblem(BaseProblem):
 
     @property
     def is_smooth(self) -> bool:
-        """Whether the loss has a derivative: then scores are as good as the root of the gap."""
+        """Whether the loss has a derivative: then errors of scores are of order sqrt(gap)."""
         return self.loss == "softmax"
 
     @property
@@ -111,7 +111,7 @@ class JointProblem(BaseProblem):
         return beta
 
     def is_better_start(self, dual: float) -> bool:
-        """Whether a point of this dual value is a better start than none: any is."""
+        """Whether a point with this dual value is a better start than zero: always."""
         return True
 
     def terms(self, beta: Floats, scores: Floats, b: Intercept) -> tuple[float, float]:

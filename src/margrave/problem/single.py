@@ -26,12 +26,12 @@ class Problem(BaseProblem):
     y : float64 array
         Targets: +-1, or real numbers.
     C : float64 array
-        Positive weight of each row.
+        Penalty C_i of each row, positive.
     loss : Loss
     intercept : {"free", "regularized"} or None
     total : float
-        Sum of beta when the intercept is free: zero except for one-class problems, and for hulls,
-        where it is the sum over rows with y = +1 and minus the sum over the others.
+        Sum of beta when the intercept is free: zero except for one-class problems, and for hull
+        problems, where the rows with y = +1 have this sum and the others minus it.
     shift : float64 array, optional
         Linear term shift'beta of the dual, which is added to the scores of the rows.
     """
@@ -56,7 +56,7 @@ class Problem(BaseProblem):
             raise ValueError("a problem needs at least one row")
         if len(self.y) != n or len(self.C) != n:
             raise ValueError(
-                f"{n} rows need as many targets and weights, got {len(self.y)} and {len(self.C)}"
+                f"{n} rows need as many targets and penalties, got {len(self.y)} and {len(self.C)}"
             )
         if not np.isfinite(self.y).all():
             raise ValueError("targets must be finite, got NaN or infinity")
@@ -84,7 +84,7 @@ class Problem(BaseProblem):
 
     @property
     def is_hull(self) -> bool:  # type: ignore[override]
-        """Whether beta has a fixed sum for each sign of y: a distance of two (reduced) hulls."""
+        """Whether beta has a fixed sum for each sign of y: the distance of two (reduced) hulls."""
         return self.loss.name == "hull"
 
     @property
@@ -99,7 +99,7 @@ class Problem(BaseProblem):
 
     @property
     def is_smooth(self) -> bool:
-        """Whether the loss has a derivative: then scores are as good as the root of the gap."""
+        """Whether the loss has a derivative: then errors of scores are of order sqrt(gap)."""
         return self.loss.core().smooth
 
     @property
@@ -108,7 +108,7 @@ class Problem(BaseProblem):
         return self.loss.is_dense
 
     def is_better_start(self, dual: float) -> bool:
-        """Whether a point of this dual value is a better start than none."""
+        """Whether a point with this dual value is a better start than zero."""
         return dual < 0.0 or self.total > 0.0
 
     def terms(self, beta: Floats, scores: Floats, b: Intercept) -> tuple[float, float]:
@@ -199,5 +199,5 @@ class Problem(BaseProblem):
 
     @property
     def block_list(self) -> list[int]:
-        """The blocks as numbers."""
+        """Blocks of the data whose rows take part."""
         return list(range(len(self.data.starts) - 1) if self.blocks is None else self.blocks)

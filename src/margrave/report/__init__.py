@@ -2,6 +2,12 @@
 
     Scored (one pass over the rows)  ->  sections (predictions, model, tuning)  ->  page
 
+input.py, scored.py     the model and the rows, checked; predictions, margins, scores
+estimator.py            what a report reads of an estimator; features.py  statistics of features
+head.py                 verdict and key figures; then the sections:
+data.py fit.py predictions.py uncertainty.py model.py tuning.py
+page.py svg.py axis.py  HTML, figures, axes
+
 A section that does not apply says why it is left out. The page is one HTML file without scripts or
 network access; its figures are SVG and adapt to phones, dark mode and print. This package only uses
 the fitted attributes of estimators and does not import them, so that estimators can import it.

@@ -27,7 +27,7 @@ _MOST_CLASSES = 20
 _MOST_LISTED = 15  # if there are more classes than that
 _ORIGIN = {
     True: "They are the training rows: figures for new rows are usually worse.",
-    False: "They are not the training rows, though they may include some, which would make the"
+    False: "They are not the training rows, but may include some of them, which would make the"
     " figures too optimistic.",
     None: "It is unknown whether the model was trained on them; if so, the figures are too"
     " optimistic.",

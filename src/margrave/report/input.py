@@ -78,7 +78,7 @@ class Input:
         self.weight: Floats = _check_sample_weight(
             sample_weight, anything, dtype=np.float64, ensure_non_negative=True
         )
-        # class indices, or targets; no row if there are no labels, or ones without a meaning
+        # class indices, or targets; empty if there are no labels, or none that can be used
         self.truth: NDArray[Any] = np.empty(0, dtype=np.int64)
         if y is not None:
             labels: NDArray[Any] = column_or_1d(np.asarray(y))

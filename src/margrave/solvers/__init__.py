@@ -1,4 +1,17 @@
-"""Solvers: one strategy per file, each `solve(problems, settings, starts) -> solutions`."""
+"""Solvers: one strategy per file, each `solve(problems, settings, starts) -> solutions`.
+
+auto.py       the choice behind solver="auto"; whole.py  solves all rows at once
+base.py       the interface: Settings, Solver, checks of arguments
+kernel/       exact solvers for any kernel
+linear/       solvers for the linear kernel
+divide/       parts of the rows first: DC-SVM, SODM
+distributed/  rows on workers: PBM, the distributed working set
+hull/         nu-SVM and hard margin
+bayes/        Gibbs sampling
+published/    methods kept for comparison
+certificate/  rigorous bounds on the gap
+columns.py    drops features that never occur
+"""
 
 from __future__ import annotations
 

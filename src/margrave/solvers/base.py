@@ -17,7 +17,7 @@ from margrave.problem import BaseProblem, Floats, Problem, Solution, StopReason,
 from margrave.progress import FOREVER, Progress
 from margrave.resources import parse_bytes
 
-CHEAP = 2e8  # kernel values that may still be computed after a stop: less than a second
+CHEAP = 2e8  # kernel values that may still be computed after a stop: under a second
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -43,7 +43,7 @@ class Settings:
 
     @property
     def is_over(self) -> bool:
-        """Whether every problem has to end: no time left, or someone asked to stop."""
+        """Whether every problem has to end: no time left, a callback, or Ctrl-C."""
         return self.progress.is_over or self.progress.remaining() <= 0.0
 
     @property
@@ -89,8 +89,8 @@ def side_by_side(
 ) -> list[R]:
     """Call `run` for every item, `workers` at a time.
 
-    Ctrl-C reaches this thread alone: it is passed on through `progress`, upon which the runs end
-    with what they have.
+    Ctrl-C only reaches this thread: it is passed on through `progress`, and the runs end with the
+    results so far.
     """
     if workers == 1:
         return [run(item) for item in items]
@@ -106,10 +106,10 @@ def side_by_side(
 
 
 def zero_solution(problem: BaseProblem, solver: str) -> Solution | None:
-    """The model of zero weights where it is optimal because it costs nothing, else None.
+    """The model of zero weights if it is optimal because it has no loss, else None.
 
-    Its relative gap is 0 / 0 then, and that of every model nearby is one, so that no descent can
-    converge. This happens where all targets fit into one tube, and where all labels are equal.
+    Its relative gap is then 0 / 0, and that of every model nearby is one, so that no descent can
+    converge. This happens if all targets fit into one tube, or all labels are equal.
     """
     if not is_single(problem) or problem.total != 0.0 or problem.shift is not None:
         return None
@@ -149,9 +149,9 @@ def refuse_remote(solver: str, problems: Sequence[BaseProblem]) -> None:
     """Raise for rows that are with the workers of an engine."""
     if problems[0].data.is_remote:
         raise ValueError(
-            f"the solver {solver!r} needs all rows in one array; rows with the workers of an engine"
-            " have solver='auto', 'pbm', 'dc', 'cascade' and, for linear models with a smooth"
-            " loss, 'dsvrg'"
+            f"the solver {solver!r} needs all rows in one array; for rows on the workers of an"
+            " engine use solver='auto', 'pbm', 'dc' or 'cascade', or 'dsvrg' for linear models with"
+            " a smooth loss"
         )
 
 

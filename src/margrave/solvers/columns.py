@@ -1,4 +1,4 @@
-"""Rows with more features than entries are solved on the columns that have an entry.
+"""Sparse rows with more features than entries are solved on the columns that have an entry.
 
 A column of zeros changes no kernel value, and its weight is zero. Solvers keep dense vectors and
 matrices with a number per feature; without such columns these are no larger than the rows.

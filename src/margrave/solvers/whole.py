@@ -1,6 +1,6 @@
-"""The whole problem at once, by the solver that suits it, from measurements of `benchmarks`.
+"""The whole problem at once, by the solver that suits it according to `benchmarks`.
 
-Workers of other processes use the distributed working set, kernels the working-set solver. Linear
+Workers in other processes use the distributed working set, kernels the working-set solver. Linear
 problems use Newton's method where the loss is smooth or the rows are dense, which costs little for
 up to some thousand features, and otherwise coordinate descent, which is faster on sparse rows
 unless it stalls. When it stalls it falls back to Newton's method; if the loss has kinks, the
@@ -26,15 +26,13 @@ from margrave.solvers.kernel.working_set import WorkingSet, solve_rows
 from margrave.solvers.linear.newton import DIRECT
 from margrave.solvers.linear.solve import descend_linear, is_linear, newton_linear
 
-_DENSE = 0.25  # fraction of stored entries from which on rows count as dense
+_DENSE = 0.25  # fraction of stored entries from which rows count as dense
 _PATIENCE = 100.0  # passes of coordinate descent before the fallback
 _POLISHED = 20_000  # rows up to which the working-set solver is a fallback
 _MOST_HELP = 5  # calls of the working-set solver before Newton's method
 _POLISH_ROUNDS = 10  # of each call
 _LARGEST_SET = 4096  # variables per round: most are between their bounds and depend on each other
-_FEW_ROWS = (
-    2_000  # with more features than rows, up to so many rows are best solved by their Gram matrix
-)
+_FEW_ROWS = 2_000  # rows up to which, with more features than rows, the Gram matrix is faster
 
 
 def solve_whole(
@@ -86,8 +84,8 @@ def certify(
 ) -> list[Solution]:
     """Certify dual variables for the whole problems without improving them.
 
-    Their sum is made what a free intercept requires. Without the time for it their gap is unknown,
-    and returned as infinite.
+    They are first made feasible (their sum is zero if the intercept is free). Without the time for
+    it their gap is unknown, and returned as infinite.
     """
     outer = settings.progress
     with Progress(settings.tol, max_iter=0, time_limit=outer.time_left()) as progress:

@@ -21,7 +21,7 @@ Results = Mapping[tuple[int, int], dict[str, Any]]
 COARSE = 1e-2  # gap of the first rounds: accuracies then change by less than a thousandth
 _LEAST = 5
 _FEW_ROWS = 1000
-_SHARE = 3  # one in so many is kept
+_SHARE = 3  # one in three settings is kept
 _ROUNDS = 2
 
 

@@ -1,5 +1,5 @@
 """Sampling from the posterior.
 
-gibbs.py   "gibbs"
-mixing.py  whether the chains have converged
+gibbs.py   "gibbs": Gibbs sampling of the weights
+mixing.py  moments of the draws, and whether the chains have mixed
 """

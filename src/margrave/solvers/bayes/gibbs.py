@@ -2,7 +2,7 @@
 
     p(z) ~ exp(-J(z)),     J(z) = lam/2 |z|^2 + sum_i 2 s_i max(0, a_i),    a_i = b_i (r_i - x_i'z)
 
-A hidden scale c_i per row makes the loss a normal density (`blocks/augmented.py`). In turn,
+A latent scale c_i per row makes the loss a normal density (`blocks/augmented.py`). In turn,
 
     1/c_i given z  ~ inverse Gaussian (1/|a_i|, 1)       D_i = s_i^2 / c_i,  u_i = s_i b_i + D_i r_i
     z given c      ~ normal, precision A = lam + X'DX, mean A^-1 X'u
@@ -69,9 +69,9 @@ class Gibbs(BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     n_samples : int, default=1000
-        Draws of each chain that count.
+        Draws of each chain that are used.
     burn_in : int, default=100
-        Draws of each chain before that.
+        Draws of each chain that are discarded before them.
     chains : int, default=4
     keep_draws : bool, default=False
         Keep all draws, and not only their mean and covariance.
@@ -121,7 +121,7 @@ class Gibbs(BaseEstimator):  # type: ignore[misc]
             except ShardLost as lost:  # start again, with bitwise the same result
                 if attempt == MOST_LOSSES:
                     raise RuntimeError(f"workers were lost {attempt} times: {lost}") from lost
-                logger.warning("%s; beginning again", lost)
+                logger.warning("%s; starting again", lost)
         raise AssertionError
 
     def _sample(
@@ -147,7 +147,7 @@ class Gibbs(BaseEstimator):  # type: ignore[misc]
                 settings.progress.interrupt()
         finally:
             sampler.close()
-        if trace.count == 0:  # stopped before the first draw that counts
+        if trace.count == 0:  # stopped before the first draw after burn-in
             trace.add(sampler.differences, np.zeros(self.chains))
         return Sampled(trace.posterior(), trace.diagnostics(), trace.count * self.chains, iteration)
 
@@ -180,7 +180,7 @@ class _WeightSampler(_OneOutput):
         self.W = _dispersed(settings.seed, chains, 1, self.size, lam)
 
     def draw(self, iteration: int) -> Floats:
-        """Draw the weights of every chain; what the last ones cost, J."""
+        """Draw the weights of every chain; return J of the last ones."""
         Z, seed = self.W[:, 0], self.settings.seed
         triangles, rights, losses = self.shards.reduce("draw", Z, seed, iteration, self._left())
         cost: Floats = losses + 0.5 * (Z**2 @ self.penalty)
@@ -215,7 +215,7 @@ class _RowSampler(_OneOutput):
         self.W = _dispersed(settings.seed, chains, 1, X.shape[1], lam)
 
     def draw(self, iteration: int) -> Floats:
-        """Draw the weights of every chain; what the last ones cost, J."""
+        """Draw the weights of every chain; return J of the last ones."""
         W, seed = self.W, self.settings.seed
         costs, self.W = [], np.empty_like(W)
         for chain, (z,) in enumerate(W):
@@ -257,7 +257,7 @@ class _JointSampler:
         self.differences = self.W - self.W.mean(axis=1, keepdims=True)
 
     def draw(self, iteration: int) -> Floats:
-        """Draw the weights of every class and chain; what the last ones cost, J."""
+        """Draw the weights of every class and chain; return J of the last ones."""
         seed, W = self.settings.seed, self.W.copy()
         costs: Any = None
         for c in range(self.k):

@@ -87,7 +87,7 @@ class Trace:
     def diagnostics(self) -> dict[str, Any]:
         """Split R-hat and effective numbers of draws, of every weight and of the cost.
 
-        NaN where there are too few draws to tell.
+        NaN if there are too few draws.
         """
         r_hat, ess = self._mixing()
         shape = (self.outputs, self.size)

@@ -1,10 +1,13 @@
 """Rigorous certificates of solutions computed in floating point.
 
-certified   the solutions of a fit with bounds on their gaps (below)
-bounds.py   the bounds: of plain and joint problems (single.py, joint.py) and of hulls;
-            errors.py bounds the rounding errors of scores, figures.py has the outcome
-polish.py   a small change that improves a linear model
-unfinished.py  the best multiple of a model that was not finished
+`certified` (below) replaces the gaps of a fit's solutions by bounds that include rounding errors.
+
+bounds.py      the bounds: one score per row (single.py), several classes (joint.py), hulls;
+               `certificate` is where to start reading
+errors.py      bounds on the rounding errors of scores
+figures.py     what a certificate consists of
+polish.py      a small change that improves a linear model
+unfinished.py  a fit that was stopped: the best multiple of its model
 centring.py    rows far from zero
 """
 
@@ -54,11 +57,11 @@ def certified(
 ) -> list[Solution]:
     """Replace the running gaps of solvers by rigorous bounds for the models that they return.
 
-    With `mend`, a model that was not finished is replaced by its best multiple, zero included. A
-    linear model that is not stored `by_weights` is the sum over its support vectors. Unchanged
-    are solutions that are certified already, models of parts or landmarks, whose certificate is
-    that of another problem, and estimates of fits that had no time for a certificate. After Ctrl-C
-    what is not certified yet stays an estimate.
+    With `mend`, the model of a fit that was stopped is replaced by its best multiple, zero
+    included. A linear model that is not stored `by_weights` is the sum over its support vectors.
+    Unchanged are solutions that are certified already, models of parts or landmarks, whose
+    certificate is that of another problem, and estimates of fits that had no time for a
+    certificate. After Ctrl-C what is not certified yet stays an estimate.
     """
     found = list(solutions)
     for number, problem in enumerate(problems):
@@ -137,7 +140,7 @@ def _cause(problem: BaseProblem) -> str:
             )
     if float(C.max()) > FAR**2 * float(C.min()):
         return (
-            f"the weights C times sample_weight range from {C.min():.1g} to {C.max():.1g}; bring"
+            f"the penalties C * sample_weight range from {C.min():.1g} to {C.max():.1g}; bring"
             " them closer together"
         )
     return f"C is as large as {C.max():.1g} for these features; scale the features, or lower C"

@@ -7,9 +7,9 @@ With a model of scores f_i and intercept b, and dual variables beta, the duality
 where w = v but for linear models with weights of their own, and the gap term of a row,
 g_i(beta, f) = C_i loss_i(f) + h_i(beta) + beta f, is convex in f. None of these numbers is computed
 without error. So every score comes with a bound on its rounding error (from the sum of the absolute
-values behind it), and g_i is taken at the worse end of that interval. Where the sum of beta is not
-quite what a free intercept requires, the difference is charged to the row that can absorb it most
-cheaply. The result is an upper bound on the true gap of the model as it is stored, or infinity
+values behind it), and g_i is evaluated at the worse end of that interval. Where the sum of beta is
+not exactly what a free intercept requires, the difference is charged to the row that can absorb it
+most cheaply. The result is an upper bound on the true gap of the model as it is stored, or infinity
 where double precision is not sufficient.
 
 A linear model's scores and X'beta are recomputed, with compensated sums where rounding is a
@@ -30,9 +30,9 @@ from margrave.solvers.certificate.errors import audit, off_by
 from margrave.solvers.certificate.figures import (
     UNIT,
     Certificate,
-    calls_for_more,
     interruptible,
-    look_twice,
+    needs_refinement,
+    refined,
     with_certificate,
 )
 from margrave.solvers.certificate.joint import JointGap
@@ -55,7 +55,7 @@ def certificate(
     make = JointGap if is_joint(problem) else SingleGap
     at: JointGap | SingleGap = make(problem, threads)  # type: ignore[arg-type]
     bound = at.by_scores if solution.weights is None else at.by_weights
-    return look_twice(partial(bound, solution), products_of(problem, solution), tol)
+    return refined(partial(bound, solution), products_of(problem, solution), tol)
 
 
 def products_of(problem: BaseProblem, solution: Solution) -> int:
@@ -65,7 +65,7 @@ def products_of(problem: BaseProblem, solution: Solution) -> int:
 
 
 def narrow(problem: P, solution: Solution) -> tuple[P, Solution]:
-    """Both on the features that occur: the others have no weight."""
+    """Problem and solution without the features that never occur: they have no weight."""
     columns = Columns.of([problem])
     if columns.used is None:
         return problem, solution
@@ -81,7 +81,7 @@ def certified_by_norms(
 ) -> Solution:
     """Bound the gap by the solver's running values, if that is good enough without a pass."""
     found = SingleGap(problem, threads).by_norms(solution, norms)
-    if found.gap > tol or calls_for_more(found, products_of(problem, solution), tol):
+    if found.gap > tol or needs_refinement(found, products_of(problem, solution), tol):
         return solution
     return with_certificate(solution, found, tol)
 
@@ -103,7 +103,7 @@ def certify_tube(
     more = width * abs(share - used) + UNIT * problem.n_rows * width * (share + used)
     at = SingleGap(problem, threads, (more, -width * used))
     bound = at.by_scores if solution.weights is None else at.by_weights
-    return look_twice(partial(bound, solution), products_of(problem, solution), tol)
+    return refined(partial(bound, solution), products_of(problem, solution), tol)
 
 
 @interruptible()
@@ -117,7 +117,7 @@ def certify_plane(
     """
     problem, plane = narrow(problem, plane)
     at = SingleGap(problem, threads)
-    return look_twice(partial(_plane, at, plane, rho), products_of(problem, plane), tol)
+    return refined(partial(_plane, at, plane, rho), products_of(problem, plane), tol)
 
 
 def _plane(at: SingleGap, plane: Solution, rho: float, closely: bool) -> Certificate:

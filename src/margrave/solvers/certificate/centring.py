@@ -1,4 +1,4 @@
-"""Linear models of rows far from zero are solved around the mean of the rows."""
+"""Centring: linear models of rows far from zero are solved on rows minus their mean."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def around_mean(
 
 
 def _mean_to_remove(problems: Sequence[BaseProblem], settings: Settings) -> Floats | None:
-    """Mean of the rows where it is far from zero and may be taken out of them; else None."""
+    """Mean of the rows if it is far from zero and may be subtracted; else None."""
     X = problems[0].data.X
     if (
         not isinstance(X, np.ndarray)

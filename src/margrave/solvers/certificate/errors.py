@@ -18,8 +18,8 @@ class Errors:
     """Bounds on the rounding errors of scores K beta in double precision.
 
     A kernel value is off by product(x) product(z) + (relative(x) + relative(z)) |k(x, z)| at most,
-    in units of rounding and of what the number of features makes of them; sums add to that by the
-    size of their terms, |beta_j k(x_j, x)|.
+    in units of rounding times a factor for the number of features; sums add an error by the size
+    of their terms, |beta_j k(x_j, x)|.
     """
 
     def __init__(self, data: Data, beta: Floats) -> None:

@@ -11,13 +11,13 @@ from margrave import _core
 from margrave.problem import Solution
 
 UNIT = 2.0**-53  # largest relative error of one operation
-NOTICEABLE = 1e-3  # fraction of the bound from which on rounding errors are refined
-_CHEAP = 1 << 22  # products whose compensated sum takes hardly any time
+NOTICEABLE = 1e-3  # a bound is refined if rounding is at least this fraction of it
+_CHEAP = 1 << 22  # products whose compensated sum takes no noticeable time
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """Primal and dual value of a point, a bound on its relative gap, and rounding's part in it."""
+    """Primal and dual value of a point, a bound on its relative gap, and the part of rounding."""
 
     objective: float
     dual: float
@@ -47,13 +47,13 @@ def interruptible() -> Iterator[None]:
         raise KeyboardInterrupt from None
 
 
-def look_twice(bound: Callable[[bool], Certificate], products: int, tol: float) -> Certificate:
+def refined(bound: Callable[[bool], Certificate], products: int, tol: float) -> Certificate:
     """Compute a bound, and refine it where rounding is a noticeable part of it."""
     try:
         found = bound(False)
     except OverflowError:
         return Certificate(math.inf, -math.inf, math.inf, math.inf)
-    return bound(True) if calls_for_more(found, products, tol) else found
+    return bound(True) if needs_refinement(found, products, tol) else found
 
 
 def is_noticeable(found: Certificate) -> bool:
@@ -61,6 +61,6 @@ def is_noticeable(found: Certificate) -> bool:
     return not found.rounding < NOTICEABLE * found.gap
 
 
-def calls_for_more(found: Certificate, products: int, tol: float) -> bool:
+def needs_refinement(found: Certificate, products: int, tol: float) -> bool:
     """Whether a refinement may help, and is cheap or needed."""
     return is_noticeable(found) and (found.gap > tol or products <= _CHEAP)

@@ -1,4 +1,4 @@
-"""Linear models that a small change improves."""
+"""A small change of a linear model that improves its certificate."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from margrave.rows import sample_rows
 from margrave.solvers.certificate.errors import Errors, audit, off_by
 from margrave.solvers.certificate.figures import UNIT, Certificate
 
-PARALLEL = 50_000  # rows from which on a second thread is faster
+PARALLEL = 50_000  # rows from which a second thread is faster
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Norms:
     """Numbers that bound the rounding errors of the running figures of a linear model."""
 
     longest: float  # length of the longest row
-    drift: float  # scores are off by so many units of rounding times |x_i| at most
+    drift: float  # bound on the error of a score, in units of rounding times |x_i|
     combined: float  # |X'beta|
     zero: float  # sum_i C_i loss_i(0)
 

@@ -1,4 +1,4 @@
-"""Models that were not finished: their best multiple, zero included."""
+"""Models of fits that were stopped: their best multiple, zero included."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
 """Exact solvers for rows that are spread over workers.
 
-block_minimization.py  "pbm": every block minimises over its own variables, then one exact step
-working_set.py         the working set among workers, with membership.py and biases.py
-cluster.py             the workers and what they hold; recovers from lost ones
+block_minimization.py  "pbm": every block solves for its own variables, then a joint step;
+                       `_Run._rounds` is the loop
+working_set.py         the distributed working-set solver; `DistributedSet._round` is one round.
+                       membership.py  its rows; biases.py  the best intercept
+cluster.py             the shards, their checkpoints, and recovery from lost workers
 checkpoint.py          the state of a fit on disk
 """

@@ -1,4 +1,4 @@
-"""Parallel block minimization (PBM): workers solve their own rows, then take a joint step.
+"""Parallel block minimization (PBM): workers solve for their own variables, then a joint step.
 
     repeat
         every block S    d_S = argmin of the problem in its own variables, the others fixed
@@ -54,9 +54,9 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
         Blocks of rows; by default as many as the engine has workers, or a multiple of that, so that
         no block has many more than 6,000 rows.
     partition : str or Partition, optional
-        How rows are dealt to the blocks: "kmeans", "kernel_kmeans", "random" or another of
+        How rows are assigned to blocks: "kmeans", "kernel_kmeans", "random" or another of
         :mod:`margrave.partitions`, or an object with a method `split`. By default clusters for
-        kernels that fall with the distance, else at random. Rows that are with the workers already
+        kernels that decay with the distance, else at random. Rows that are with the workers already
         stay where they are.
     rounds : int, optional
         By default 1 if the working-set solver follows, else as many as the tolerance needs.
@@ -180,7 +180,7 @@ class _Run:
         self.early: list[Solution] | None = None
         self.kept: dict[str, Any] = {}  # of a checkpoint in the working set's phase
         self.finished = 0  # problems that were complete at that checkpoint
-        self.is_torn = False
+        self.is_inconsistent = False  # some blocks have applied a step, and others have not
         self.limit = solver.rounds
         if self.limit is None and solver.finish is not None:
             self.limit = 1
@@ -194,7 +194,7 @@ class _Run:
                     self.cluster.save(phase="rounds", done=0)
                     break
                 except _core.Stopped:  # without scores the starts cannot be evaluated
-                    self.is_torn = True
+                    self.is_inconsistent = True
                     return
                 except ShardLost as lost:
                     self.cluster.recover(lost)
@@ -215,7 +215,7 @@ class _Run:
                 return self.early
         except KeyboardInterrupt:  # some blocks may have made a step, and others not
             self.settings.progress.interrupt()
-            self.is_torn = True
+            self.is_inconsistent = True
             if self.early is not None:
                 return self.early
         return self._finish()
@@ -387,7 +387,7 @@ class _Run:
         if self.kept.get("p") == p and self.kept["precision"] == precision:
             core.restore(self.kept)
             self.kept = {}
-        core.is_broken = self.is_torn
+        core.is_inconsistent = self.is_inconsistent
         return HullCore(core, problem) if problem.is_hull else core
 
 

@@ -68,7 +68,7 @@ class Cluster:
         self._begin(None)
 
     def bound(self, p: int) -> float:
-        """The loss of zero scores: no dual value is below the negative of it."""
+        """The loss of zero scores; minus it is a lower bound on the dual value."""
         problem = self.problems[p]
         nothing = np.zeros(problem.n_rows)
         return float(problem.loss.core().value(problem.y, problem.C, nothing).sum())

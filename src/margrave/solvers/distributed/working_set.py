@@ -6,7 +6,7 @@
 
 A round sends a few numbers per candidate, the new rows of W, and one number per member of W, but
 never a number per row. The result does not depend on the number of workers or on which of them is
-faster.
+faster. `DistributedSet._round` is one round.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _ROUGHLY, _EXACTLY = 1e-7, 1e-12  # widths of the interval that holds the best b
 
 @dataclass
 class RoundState:
-    """What a checkpoint keeps of the rounds of one problem, besides the variables of its rows."""
+    """The state of one problem's rounds in a checkpoint, besides the variables of its rows."""
 
     bias: Floats  # hulls have one for each sign of y
     violation: float = 0.0
@@ -83,122 +83,14 @@ class DistributedSet:
         self.target = self.waited = 0.0
         self.has_ended = False  # whether the last round made no step
         self.bytes = self.computed = 0
-        self.interrupted = self.is_broken = self.has_begun = False
-
-    # --- the interface of the compiled solver ----------------------------------------------
-
-    def advance(
-        self, target: float, max_rounds: int, seconds: float, time_left: float
-    ) -> tuple[str, list[Record]]:
-        """Run rounds; return how they ended and a record for each."""
-        self.target = target
-        records: list[Record] = []
-        if self.is_broken:
-            return "stopped", records
-        begin, status = time.perf_counter(), "running"
-        while status == "running" and len(records) < max_rounds:
-            elapsed = time.perf_counter() - begin
-            if elapsed > seconds and records:
-                break
-            if elapsed >= time_left:
-                return "stopped", records
-            try:
-                self._begin()
-                status = self._round(target)
-                self.has_ended = status != "running"
-                records.append({**self.state.last, "ago": 0.0})
-            except ShardLost as lost:
-                self.restore(self.cluster.recover(lost))
-            except _core.Stopped:  # before the scores of the start were computed
-                self.is_broken = True
-                return "stopped", records
-            except KeyboardInterrupt:  # some shards have made a step, and others have not
-                self.interrupted = self.is_broken = True
-                return "stopped", records
-        return status, records
-
-    def certify(self, time_left: float) -> Record | None:
-        """Figures from scores in double precision; None if there is no time."""
-        if time_left <= 0.0:
-            return None
-        rounds, is_safe, lost_rounds = self.state.rounds, False, False
-        while True:
-            try:
-                self._begin()
-                while self.state.rounds < rounds:  # rounds lost with a worker
-                    self._round(self.target)
-                if lost_rounds and self.has_ended:  # the last round, which made no step
-                    self._round(self.target)
-                self._look_at_all()
-                if not is_safe:
-                    self._save()
-                    is_safe = True
-                points, coef = self.cluster.support(self.p)
-                self.cluster.map(
-                    *("certify", self.p, points, coef, self.state.bias), time.time() + time_left
-                )
-                self.answers = None
-                figures = self._certain(finally_=True)
-                self._save()  # the certified point is the one that is returned
-                return figures
-            except ShardLost as lost:
-                self.restore(self.cluster.recover(lost))
-                lost_rounds = not is_safe
-            except _core.Stopped:  # some shards have recomputed their scores
-                return None
-            except KeyboardInterrupt:
-                self.interrupted = self.is_broken = True
-                return None
-
-    def figures(self) -> Record:
-        """Figures from the running scores, or of the last checkpoint after Ctrl-C in a step."""
-        if self.is_broken:
-            return self._torn()
-        try:
-            self._begin()
-            self._look_at_all()  # the gap is that of all rows
-            figures = self._certain(finally_=True)
-            self._save()
-            return figures
-        except (ShardLost, KeyboardInterrupt, _core.Stopped):
-            self.is_broken = True
-            return self._torn()
-
-    @property
-    def work(self) -> tuple[int, int, int]:
-        """Rounds, steps and kernel values so far."""
-        return self.state.rounds, self.state.steps, self.state.kernel_values + self.computed
-
-    @property
-    def beta(self) -> Floats:
-        """Dual variables."""
-        return self._point()[0]
-
-    @property
-    def scores(self) -> Floats:
-        """Scores K beta."""
-        return self._point()[1]
-
-    def _point(self) -> tuple[Floats, Floats]:
-        """The point of the last figures, which is the last checkpoint.
-
-        Zero if that is of another problem: with another intercept, its variables may not be
-        feasible for this one.
-        """
-        if self.cluster.saved[1][self.p] is self.problem:
-            return self.cluster.last(self.p)
-        nothing = np.zeros(self.problem.n_rows)
-        return nothing, nothing
-
-    @property
-    def _newcomers(self) -> int:
-        """How many rows may join: half of the set, all of an empty one."""
-        return max(1, self.capacity // 2) if len(self.members) else self.capacity
+        self.interrupted = self.has_begun = False
+        self.is_inconsistent = False  # some shards have applied a step, and others have not
 
     # --- a round -----------------------------------------------------------------------------
 
     def _round(self, target: float) -> str:
         """Choose the working set, solve on it, and apply the step on all shards."""
+        # 1. the KKT violations and the gap, from the shards' last answers
         if self.answers is None:
             self.answers = self._step(0, None, None)
         gap, dual, support, offers = self.answers
@@ -210,7 +102,8 @@ class DistributedSet:
             and self.state.last["gap"] > target
             and self.state.rounds % (2 if near else 8) == 0
         ):
-            self._certain()
+            self._evaluate()
+        # 2. whether to stop, and on which rows to continue (shrinking)
         stalls = self._has_stalled() or self._is_indefinite()
         solved = not self.state.violation > 0.0
         if self.state.is_narrow:
@@ -226,6 +119,7 @@ class DistributedSet:
         ):
             self._narrow()
             offers = self.answers[3]
+        # 3. the worst violators join the working set, 4. which the driver solves
         leave, fresh = self._choose(offers)
         if len(self.members) == 0:
             return "stalled"
@@ -235,6 +129,7 @@ class DistributedSet:
             if self.state.inner_share < 1e-3:
                 return self._widen(target, False) if self.state.is_narrow else "stalled"
             self.state.inner_share *= 0.1
+        # 5. the shards update their scores
         self.answers = self._step(leave, fresh, values)
         self.state.rounds += 1
         return "running"
@@ -292,7 +187,7 @@ class DistributedSet:
         )
         self.answers = self._step(0, None, None)
 
-    def _look_at_all(self) -> None:
+    def _update_inactive(self) -> None:
         """Bring the scores of inactive rows up to date."""
         if self.state.is_narrow:
             self.cluster.map("widen", self.p)
@@ -300,14 +195,14 @@ class DistributedSet:
 
     def _widen(self, target: float, stalls: bool) -> str:
         """Make all rows active again, and compute the figures for them."""
-        self._look_at_all()
+        self._update_inactive()
         self.stall = self._new_stall_rule()
         self.answers = self._step(0, None, None)
         gap, dual, support, offers = self.answers
         self._measure(offers)
         self._record(gap, dual, support)
         if self.has_free_intercept:
-            self._certain()
+            self._evaluate()
         if self.state.last["gap"] <= target:
             return "converged"
         # near the target: rounds on all rows are faster than another active set
@@ -332,6 +227,11 @@ class DistributedSet:
             self.middle = self.state.bias = np.array(
                 [_middle(*ends) for ends in zip(tops, bottoms, self.state.bias, strict=True)]
             )
+
+    @property
+    def _newcomers(self) -> int:
+        """How many rows may join: half of the set, all of an empty one."""
+        return max(1, self.capacity // 2) if len(self.members) else self.capacity
 
     def _choose(self, offers: Sequence[Sequence[Candidates]]) -> tuple[int, Fresh]:
         """Add the candidates with the largest KKT violations; the oldest members leave."""
@@ -405,6 +305,111 @@ class DistributedSet:
         self.state.dual = float(core.figures()["dual"])
         return core.beta
 
+    # --- the interface of the compiled solver ----------------------------------------------
+
+    def advance(
+        self, target: float, max_rounds: int, seconds: float, time_left: float
+    ) -> tuple[str, list[Record]]:
+        """Run rounds; return how they ended and a record for each."""
+        self.target = target
+        records: list[Record] = []
+        if self.is_inconsistent:
+            return "stopped", records
+        begin, status = time.perf_counter(), "running"
+        while status == "running" and len(records) < max_rounds:
+            elapsed = time.perf_counter() - begin
+            if elapsed > seconds and records:
+                break
+            if elapsed >= time_left:
+                return "stopped", records
+            try:
+                self._begin()
+                status = self._round(target)
+                self.has_ended = status != "running"
+                records.append({**self.state.last, "ago": 0.0})
+            except ShardLost as lost:
+                self.restore(self.cluster.recover(lost))
+            except _core.Stopped:  # before the scores of the start were computed
+                self.is_inconsistent = True
+                return "stopped", records
+            except KeyboardInterrupt:  # some shards have made a step, and others have not
+                self.interrupted = self.is_inconsistent = True
+                return "stopped", records
+        return status, records
+
+    def certify(self, time_left: float) -> Record | None:
+        """Figures from scores in double precision; None if there is no time."""
+        if time_left <= 0.0:
+            return None
+        rounds, is_safe, lost_rounds = self.state.rounds, False, False
+        while True:
+            try:
+                self._begin()
+                while self.state.rounds < rounds:  # rounds lost with a worker
+                    self._round(self.target)
+                if lost_rounds and self.has_ended:  # the last round, which made no step
+                    self._round(self.target)
+                self._update_inactive()
+                if not is_safe:
+                    self._save()
+                    is_safe = True
+                points, coef = self.cluster.support(self.p)
+                self.cluster.map(
+                    *("certify", self.p, points, coef, self.state.bias), time.time() + time_left
+                )
+                self.answers = None
+                figures = self._evaluate(finally_=True)
+                self._save()  # the certified point is the one that is returned
+                return figures
+            except ShardLost as lost:
+                self.restore(self.cluster.recover(lost))
+                lost_rounds = not is_safe
+            except _core.Stopped:  # some shards have recomputed their scores
+                return None
+            except KeyboardInterrupt:
+                self.interrupted = self.is_inconsistent = True
+                return None
+
+    def figures(self) -> Record:
+        """Figures from the running scores, or of the last checkpoint after Ctrl-C in a step."""
+        if self.is_inconsistent:
+            return self._saved_figures()
+        try:
+            self._begin()
+            self._update_inactive()  # the gap is that of all rows
+            figures = self._evaluate(finally_=True)
+            self._save()
+            return figures
+        except (ShardLost, KeyboardInterrupt, _core.Stopped):
+            self.is_inconsistent = True
+            return self._saved_figures()
+
+    @property
+    def work(self) -> tuple[int, int, int]:
+        """Rounds, steps and kernel values so far."""
+        return self.state.rounds, self.state.steps, self.state.kernel_values + self.computed
+
+    @property
+    def beta(self) -> Floats:
+        """Dual variables."""
+        return self._point()[0]
+
+    @property
+    def scores(self) -> Floats:
+        """Scores K beta."""
+        return self._point()[1]
+
+    def _point(self) -> tuple[Floats, Floats]:
+        """The point of the last figures, which is the last checkpoint.
+
+        Zero if that is of another problem: with another intercept, its variables may not be
+        feasible for this one.
+        """
+        if self.cluster.saved[1][self.p] is self.problem:
+            return self.cluster.last(self.p)
+        nothing = np.zeros(self.problem.n_rows)
+        return nothing, nothing
+
     # --- figures -----------------------------------------------------------------------------
 
     def _record(self, gap: float, dual: float, support: int) -> None:
@@ -427,8 +432,8 @@ class DistributedSet:
             "active": self.state.active if self.state.is_narrow else self.problem.n_rows,
         }
 
-    def _certain(self, finally_: bool = False) -> Record:
-        """Figures of the present scores with the best bias."""
+    def _evaluate(self, finally_: bool = False) -> Record:
+        """Figures of the current scores with the best bias."""
         biases = self.state.bias[None]
         if self.has_free_intercept:
             width = (
@@ -445,12 +450,12 @@ class DistributedSet:
         return {**self.state.last, "ago": 0.0}
 
     def _slopes(self, biases: Floats) -> Floats:
-        """Slopes of the losses, b times the given sum included."""
+        """Derivatives of the primal with respect to the biases."""
         found: Floats = self.cluster.reduce("slopes", self.p, biases)
         return found + self.problem.total * np.array([1.0, -1.0])[: len(self.state.bias)]
 
     def _has_stalled(self) -> bool:
-        """Whether this precision has done what it can, by the rule of the compiled solver."""
+        """Whether this precision is exhausted, by the rule of the compiled solver."""
         primal = self.state.last["objective"] - self.state.outside
         return self.stall.check(
             self.state.rounds, primal, self.state.last["dual"], self.state.last["own_gap"]
@@ -461,11 +466,11 @@ class DistributedSet:
         return _core.StallRule(window, self.precision == "float32", self.problem.is_hull)
 
     def _is_indefinite(self) -> bool:
-        """Whether weak duality is broken: the kernel is not positive semidefinite."""
+        """Whether weak duality is violated: the kernel is not positive semidefinite."""
         slack = 1e-3 * self.problem.least_scale
         return bool(-self.state.last["dual"] > 1.001 * self.cluster.bound(self.p) + slack + 1e-300)
 
-    def _torn(self) -> Record:
+    def _saved_figures(self) -> Record:
         """Figures of the last checkpoint, computed by the driver."""
         beta, scores = self._point()
         problem, b = self.problem, row_biases(self.problem.y, self.state.bias)

@@ -1,12 +1,13 @@
-"""Divide and conquer: clusters of rows, then larger ones, then all rows.
+"""Divide and conquer (DC-SVM): clusters of rows, then larger ones, then all rows.
 
     for level l = finest .. coarsest:    branching^l clusters
-        beta_c = argmin of the problem on cluster c alone, from beta_c     (side by side)
-    the support vectors alone, from beta;    all rows, from beta
+        beta_c = argmin of the problem on cluster c alone, from beta_c     (in parallel)
+    beta = argmin on the support vectors alone, from beta
+    beta = argmin on all rows, from beta
 
-Each level (`levels.py`) is also a model of its own, which predicts with the nearest cluster's: a
-usable one after a small part of the time (Hsieh, Si, Dhillon: A Divide-and-Conquer Solver for
-Kernel Support Vector Machines, ICML 2014).
+Each level (`levels.py`) also gives an early model, which predicts a row by the model of the nearest
+cluster, after a small part of the time (Hsieh, Si, Dhillon: A Divide-and-Conquer Solver for Kernel
+Support Vector Machines, ICML 2014).
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from margrave.solvers.divide.parts import Division
 from margrave.solvers.kernel.working_set import solve_rows
 from margrave.solvers.whole import solve_from
 
-_MANY_ROWS = 40_000  # rows from which on clusters are faster
+_MANY_ROWS = 40_000  # rows from which clusters are faster
 _REFINE_TOL = 1e-2
 _REFINE_ROUNDS = 100
-_FEW_SUPPORT = 0.5  # fraction of support vectors up to which they are first solved alone
+_FEW_SUPPORT = 0.5  # fraction of support vectors up to which they are solved alone first
 COMBINATIONS = ("nearest", "sum", "committee")
 
 
@@ -42,24 +43,24 @@ class DivideAndConquer(BaseEstimator):  # type: ignore[misc]
         The finest level: `branching` ** `levels` clusters. By default clusters of about 2,000 rows.
         Levels whose clusters would have fewer than 8 rows on average are left out.
     branching : int
-        Clusters of a level that make one of the next.
+        Number of clusters that form one of the next level.
     early : int, optional
         Stop at this level and predict with the clusters' own models; 0 is the whole problem.
     combine : {"nearest", "sum", "committee"}
         How an early model predicts: with the nearest cluster's model, with the sum of all, or with
         all of them weighted by their certainty about a row (Bayesian committee machine).
     partition : str or Partition, optional
-        "kmeans", "kernel_kmeans" or an object of :mod:`margrave.partitions` whose parts have a
-        place. By default k-means in input space for kernels of the distance and the linear one,
-        else in the kernel's feature space.
+        "kmeans", "kernel_kmeans" or an object of :mod:`margrave.partitions` whose parts have
+        centres. By default k-means in input space for the linear kernel and those that decay with
+        the distance, else in the kernel's feature space.
     sample : int, optional
-        Rows that place the centres of the default partition.
+        Number of rows from which the default partition computes its centres.
     adaptive : bool
-        Whether a level places its centres among the support vectors of the level before.
+        Whether the centres of a level are computed from the support vectors of the level before.
     level_tol : float
         Relative duality gap of a cluster's own problem.
     refine : bool
-        Whether the support vectors are solved by themselves before all rows are.
+        Whether the problem is solved on the support vectors alone before all rows.
 
     Examples
     --------
@@ -106,7 +107,7 @@ class DivideAndConquer(BaseEstimator):  # type: ignore[misc]
         self._check(problems)
         division = Division(problems, settings, "dc")
         betas, done, solutions = starts, 0, None
-        if starts is None or self.early:  # a start for the whole problem is better than parts
+        if starts is None or self.early:  # a given start is better than one from clusters
             for done, (level, found) in enumerate(self._levels().climb(division, starts), 1):
                 solutions = [replace(one, combine=self.combine, n_iter=done) for one in found]
                 betas = [solution.beta for solution in solutions]
@@ -158,7 +159,7 @@ class DivideAndConquer(BaseEstimator):  # type: ignore[misc]
 
 
 def is_worthwhile(problems: Sequence[BaseProblem]) -> bool:
-    """Whether clusters are the faster way: many rows, and a kernel that falls with the distance."""
+    """Whether clusters are faster: many rows, and a kernel that decays with the distance."""
     first = problems[0]
     return (
         is_single(first)
@@ -170,11 +171,11 @@ def is_worthwhile(problems: Sequence[BaseProblem]) -> bool:
 
 
 def _refined(problem: BaseProblem, beta: Floats, settings: Settings) -> Floats:
-    """Solve the support vectors alone, where that leaves rows out."""
+    """Solve the problem on the support vectors alone, if these are few."""
     if not is_single(problem):
         return beta
     rows = np.flatnonzero(beta)
     if not 2 <= len(rows) <= _FEW_SUPPORT * problem.n_rows or settings.is_over:
         return beta
     refined, _ = solve_rows(problem, beta, rows, settings, _REFINE_TOL, _REFINE_ROUNDS)
-    return beta if settings.is_over else refined  # without the time to evaluate beta it is zero
+    return beta if settings.is_over else refined  # zero if there was no time to evaluate beta

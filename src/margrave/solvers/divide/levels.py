@@ -1,12 +1,12 @@
 """Levels of clusters, from many small ones to few large ones.
 
     for level l = finest .. coarsest:    branching^l clusters
-        beta_c = argmin of the problem on cluster c alone, from beta_c     (side by side)
+        beta_c = argmin of the problem on cluster c alone, from beta_c     (in parallel)
 
-With a kernel that falls with the distance, kernel values between clusters are nearly zero, so the
-clusters' solutions together are close to the whole problem's, and each level starts where the last
-one ended (Hsieh, Si, Dhillon: A Divide-and-Conquer Solver for Kernel Support Vector Machines, ICML
-2014).
+With a kernel that decays with the distance, kernel values between clusters are nearly zero, so that
+the clusters' solutions together are close to that of the whole problem, and each level starts from
+the solution of the last (Hsieh, Si, Dhillon: A Divide-and-Conquer Solver for Kernel Support Vector
+Machines, ICML 2014).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from margrave.solvers.divide.parts import Division, PartOptions
 logger = logging.getLogger("margrave")
 
 _FINEST_SIZE = 2000  # rows of a cluster of the finest level, about
-_COARSEST_SIZE = 30_000  # rows of a cluster beyond which the whole problem follows
+_COARSEST_SIZE = 30_000  # largest rows of a cluster, about; then the whole problem follows
 _FEWEST_ROWS = 8  # of a cluster
 _FEWEST_IN_ALL = 64
 
@@ -56,9 +56,8 @@ class Levels:
                 return
             if parts.places is None:
                 raise ValueError(
-                    f"the partition {self.partition!r} makes parts that have no place, so that"
-                    " new rows do not belong to any of them; use 'kmeans' or"
-                    " 'kernel_kmeans'"
+                    f"the parts of partition {self.partition!r} have no centres, so that new rows"
+                    " cannot be assigned to them; use 'kmeans' or 'kernel_kmeans'"
                 )
             kept = self.coarsest is not None and level == numbers[-1]
             solutions = division.solve(parts, betas, PartOptions(self.tol, thorough=kept))

@@ -1,12 +1,12 @@
-"""A tree of merged parts, each of which resembles the whole: SODM.
+"""SODM: parts that each resemble the whole, merged in a tree.
 
     part k of n_k rows:   beta_k = argmin of the problem on its rows, weights C scaled up by n / n_k
     merge p parts of n_k rows into one of n:   start from  (n_k / n) beta_k
     until the gap of the *whole* problem there is small enough, or one part is left
 
 By convexity the scaled variables are at least as good for the merged part as its children were on
-average, so each level starts better than the last. Concatenated without scaling (as printed in the
-paper, which then stops at p parts) the model of the merged part would be the sum of p models, each
+average, so each level starts better than the last. Concatenated without scaling, as printed in the
+paper (which then stops at p parts), the model of a merged part would be the sum of p models, each
 of the right size (Wang, Cao, Zhang, Shi, Jin: Scalable Optimal Margin Distribution Machine).
 """
 
@@ -32,11 +32,11 @@ _PART_ROWS = 3000  # of the first level, about
 _FEWEST_ROWS = 8
 _LOCAL_TOL = 1e-2
 _SAMPLE = 1000  # rows from which the gap of the whole problem is estimated
-_HOPE = 1.5  # estimated gap, in units of tol, up to which the exact one is computed
+_MARGIN = 1.5  # estimated gap, in units of tol, up to which the exact one is computed
 
 
 class MergeTree(BaseEstimator):  # type: ignore[misc]
-    """Parts that are like the whole, merged level by level.
+    """Parts that resemble the whole, merged level by level.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ class MergeTree(BaseEstimator):  # type: ignore[misc]
                 return solutions
             if self.as_published and len(parts) <= self.branching:
                 return _as_they_are(problems, settings, betas, done)
-            if not self.as_published and _is_hopeful(problems, betas, settings):
+            if not self.as_published and _may_be_solved(problems, betas, settings):
                 certified = _as_they_are(problems, settings, betas, done)
                 if all(solution.gap <= settings.tol for solution in certified):
                     return certified
@@ -144,10 +144,12 @@ def _as_they_are(
     return [unfinished(one, settings, "sodm", done) for one in certified]
 
 
-def _is_hopeful(problems: Sequence[BaseProblem], betas: list[Floats], settings: Settings) -> bool:
+def _may_be_solved(
+    problems: Sequence[BaseProblem], betas: list[Floats], settings: Settings
+) -> bool:
     """Whether, estimated from a sample of rows, the whole problem's gap may be small enough."""
     return all(
-        is_single(problem) and _guessed_gap(problem, beta, settings) <= _HOPE * settings.tol
+        is_single(problem) and _guessed_gap(problem, beta, settings) <= _MARGIN * settings.tol
         for problem, beta in zip(problems, betas, strict=True)
     )
 

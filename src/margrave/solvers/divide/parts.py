@@ -1,11 +1,11 @@
-"""Problems solved part by part, side by side on an engine.
+"""Problems solved part by part, in parallel on an engine.
 
     P_blocks = sum over parts of P_part,    D_blocks = sum over parts of D_part
 
-is the problem whose kernel matrix has zeros between the parts; its gap is what a model of parts can
-be certified by. A part has no free intercept, whose equality constraint would fix the part's sum:
-the intercept of a part is zero, or, for kernels that do not fall with the distance, regularised.
-Only one-class problems, whose sum is given, split it in proportion to the parts' weights C.
+is the problem whose kernel matrix has zeros between the parts; its gap is the certificate of a
+model of parts. A part has no free intercept, whose equality constraint would fix the part's sum:
+the intercept of a part is zero, or regularised for kernels that do not decay with the distance.
+Only one-class problems, whose sum is given, split it in proportion to the parts' penalties C.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from margrave.rows import size_in_bytes
 from margrave.solvers.base import Settings
 
 Rows = NDArray[np.int64]
-Task = tuple[BaseProblem, Floats | None]  # a problem, and where it begins
+Task = tuple[BaseProblem, Floats | None]  # a problem, and its start
 Tasks = Sequence[Task]  # of the same rows
 
 P = TypeVar("P", bound=BaseProblem)
@@ -43,7 +43,7 @@ class PartOptions:
 
     ``tol`` is the relative gap of a part's own problem; a solution that is kept as a model has to
     be ``thorough``. With ``own_weights`` a part treats its rows as the whole data set: their
-    weights C_i are divided by the part's share of the sum of all C_i, and its variables are
+    penalties C_i are divided by the part's share of the sum of all C_i, and its variables are
     multiplied by that share in the whole problem, unless ``as_published``.
     """
 
@@ -53,7 +53,7 @@ class PartOptions:
     as_published: bool = False
 
     def task(self, problem: BaseProblem, data: Data, rows: Rows, begin: Floats | None) -> Task:
-        """A problem on a part of the data, and where it begins."""
+        """A problem on a part of the data, and its start."""
         part, share = problem.on(data, rows), _share(problem, rows)
         assert part is not None  # parts without a row of the problem are left out
         start = None if begin is None else begin[rows]
@@ -109,7 +109,7 @@ class Division(Generic[P]):
 
         None instead of a solution if there was no time to evaluate its start.
         """
-        # the longest first, so that none is left for the end
+        # the longest first, for an even load
         order = np.argsort([-sum(len(p.y) for p, _ in part) for part in tasks], kind="stable")
         at_work = min(self.engine.n_workers, len(tasks))
         # half: memory freed by one part is not available to the next at once
@@ -132,7 +132,7 @@ class Division(Generic[P]):
         return [found[place] for place in np.argsort(order)]
 
     def _solved(self, pieces: list[Any], how: tuple[Any, ...]) -> list[list[PartResult | None]]:
-        """Solve the parts where they are put; all of them again if a worker is lost."""
+        """Solve the parts on the engine; all of them again if a worker is lost."""
         for attempt in itertools.count(1):
             try:
                 with self.engine.scatter(DualBlock, pieces) as shards:
@@ -206,7 +206,7 @@ class Division(Generic[P]):
         )
 
     def _one_class(self, parts: Parts) -> int:
-        """Number of parts whose rows are all of one class."""
+        """Number of parts whose rows all belong to one class."""
         if self.classes is None:
             return 0
         classes, number = np.unique(self.classes, return_inverse=True)
@@ -264,7 +264,7 @@ class _Gathered:
 
 
 def _share(problem: BaseProblem, rows: Rows) -> float:
-    """A part's share of the sum of all weights C_i."""
+    """A part's share of the sum of all penalties C_i."""
     return float(problem.C[rows].sum() / problem.C.sum())
 
 

@@ -1,7 +1,8 @@
-"""Distances of hulls: bounds and checks that all hull solvers use.
+"""The distance between two convex hulls: bounds and checks that all hull solvers use.
 
-Rows with y = +1 and with y = -1 have weights eta, xi >= 0 that sum to one and do not exceed their
-caps C_i; the points A eta and B xi run through the (reduced) hulls of the two classes.
+A and B hold the rows with y = +1 and with y = -1 as columns. Weights eta, xi >= 0 that sum to one
+give points A eta and B xi of the convex hulls of the two classes; if no weight may exceed its cap
+C_i, of the reduced hulls.
 
     U(beta) = 1/2 |z|^2,  z = A eta - B xi = sum_i beta_i x_i,  beta = y (eta, xi)      (minimise)
     m(w)    = min over eta of w'A eta  -  max over xi of w'B xi
@@ -53,9 +54,9 @@ def first_rows(problem: Problem) -> Floats:
 
 
 class HullCore:
-    """The compiled solver with its figures in terms of hulls.
+    """The compiled solver, with figures in terms of U and L.
 
-    Of a distance `objective` is U, `dual` is -L and `gap` is (U - L) / U. With a linear term
+    For distances `objective` is U, `dual` is -L and `gap` is (U - L) / U. With a linear term
     (regression) the figures are the usual ones.
     """
 
@@ -67,18 +68,18 @@ class HullCore:
     ) -> tuple[str, list[Record]]:
         """Run rounds; see `Core`."""
         status, records = self.core.advance(target, max_rounds, seconds, time_left)
-        return status, [self._told(record) for record in records]
+        return status, [self._converted(record) for record in records]
 
     def certify(self, time_left: float) -> Record | None:
         """Figures in double precision; None if stopped."""
         record = self.core.certify(time_left)
-        return None if record is None else self._told(record)
+        return None if record is None else self._converted(record)
 
     def figures(self) -> Record:
         """Figures from the running scores."""
-        return self._told(self.core.figures())
+        return self._converted(self.core.figures())
 
-    def _told(self, record: Record) -> Record:
+    def _converted(self, record: Record) -> Record:
         if self.shift is not None or not np.isfinite(record["gap"]):
             return record
         U = record["dual"]
@@ -111,8 +112,8 @@ def refuse_overlap(
 ) -> list[Solution]:
     """Raise where the hulls overlap; else return the solutions.
 
-    Only a solver that stopped by itself can know: one that was interrupted, or whose time or rounds
-    are used up, may have found neither near points of the hulls nor a separating direction.
+    Only a solver that was not cut short can tell: after Ctrl-C, a time limit or max_iter it may
+    have found neither close points of the hulls nor a separating direction.
     """
     for number, (problem, solution) in enumerate(zip(problems, solutions, strict=True)):
         if not problem.is_hull or problem.shift is not None:
@@ -123,15 +124,15 @@ def refuse_overlap(
                 solutions[number] = replace(solution, gap=np.inf, converged=False)
                 continue
             raise ValueError(
-                "the hulls overlap: no direction separates the classes. They come as near as"
-                f" {np.sqrt(2.0 * max(0.0, solution.objective)):.2g} with rows of norm up to"
-                f" {np.sqrt(square):.2g}; "
+                "the hulls overlap: no direction separates the convex hulls of the classes, which"
+                f" come as close as {np.sqrt(2.0 * max(0.0, solution.objective)):.2g} with rows of"
+                f" norm up to {np.sqrt(square):.2g}; "
                 + (
                     "they are not separable with this kernel, use NuSVC or SVC"
                     if np.all(problem.total < problem.C)
                     else "nu is too small for these rows, raise it or choose another kernel"
                 )
-                + ". (Equal rows in both classes, such as sparse rows without an entry, are in both"
-                " hulls whatever the kernel.)"
+                + ". (Rows that occur in both classes, such as sparse rows without an entry, are in"
+                " both hulls with any kernel.)"
             )
     return solutions

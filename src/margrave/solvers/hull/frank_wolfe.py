@@ -2,14 +2,15 @@
 
     min over eta, xi   U = 1/2 |z|^2,   z = A eta - B xi,    eta, xi in their S (`blocks/hull.py`)
 
-A round looks along z for the corner v of the two hulls with the least z'v, and steps towards it:
+A round finds the corner v, the pair of extreme points of the hulls with the least z'v, and steps
+towards it:
 
     D = v - z,       z <- z + t D,   t = -z'D / |D|^2 in [0, 1]            "plain": Gilbert's method
     D = v - a,       t up to where a weight reaches an end                 "pairwise", of one class
 
 where a is the corner of largest z'a in the smallest face around the class's weights, so that a step
-takes weight from the worst rows instead of all rows. The best of these steps is taken. The corner
-also gives the certificate: m(z) = z'v.
+removes weight from the worst rows instead of all rows. The step with the largest decrease is made.
+The corner also gives the certificate: m(z) = z'v.
 
 Blocks of rows (`CornerBlock`) hold weights and scores; they exchange with the caller only vectors
 of one number per feature, and numbers. Without caps a corner is a single row, the best of those
@@ -51,7 +52,7 @@ class FrankWolfe(BaseEstimator):  # type: ignore[misc]
     steps : {"pairwise", "plain"}, default="pairwise"
         "plain" is Gilbert's method as published.
     partitions : int, optional
-        Blocks of rows; unless given, one, or one for each worker of an engine.
+        Blocks of rows; by default one, or one for each worker of an engine.
 
     Examples
     --------
@@ -100,7 +101,7 @@ class _Run(HullRun):
         self.scores: Floats | None = None  # of the weights so far, with a kernel
 
     def solve(self, start: Floats | None) -> Solution:
-        """Step on shards until the gap is certified or a budget used up."""
+        """Run rounds on shards until the gap is certified or a budget is used up."""
         settings, problem = self.settings, self.problem
         weight = np.abs(first_rows(problem) if start is None else start)
         pairwise = self.solver.steps == "pairwise"
@@ -138,7 +139,7 @@ class _Run(HullRun):
 
     def _rounds(self, shards: Shards) -> None:
         dot = _dot if self.problem.data.is_linear else _kernel_dot
-        look = _capped if self.problem.C.min() < 1.0 else _Tips()
+        find_corners = _capped_corners if self.problem.C.min() < 1.0 else _SingleRows()
         z = shards.reduce("point")
         move: Move | None = None
         for self.round in itertools.count():
@@ -146,9 +147,9 @@ class _Run(HullRun):
                 self.scores = z[1]
             # 1. the corner of least z'v and, with it, the certificate
             if self.round % _FRESH == _FRESH - 1:
-                look(shards, z, move)
+                find_corners(shards, z, move)
                 z, move = shards.reduce("point"), None
-            towards, away, room = look(shards, z, move)
+            towards, away, room = find_corners(shards, z, move)
             corner = towards[0] + towards[1]
             U = 0.5 * dot(z, z)
             if self.report(shards, U, bounds(U, 2.0 * U - dot(z, corner))[0]):
@@ -186,13 +187,13 @@ def _gain(step: tuple[float, int, float, Floats]) -> float:
     return step[0]
 
 
-# Make the last step, and look along z: the corners of both classes to step towards, the away
-# corners (none for plain steps), and the largest step of each class between the two.
-Look = tuple[list[Floats], list[Floats], list[float]]
+# The corners of both classes to step towards, the away corners (none for plain steps), and the
+# largest step of each class between the two.
+Corners = tuple[list[Floats], list[Floats], list[float]]
 
 
-def _capped(shards: Shards, z: Floats, move: Move | None) -> Look:
-    """Corners of rows with caps: first find the levels up to which they are filled."""
+def _capped_corners(shards: Shards, z: Floats, move: Move | None) -> Corners:
+    """Apply the last step, and find the corners along z, for rows with caps."""
     ends, full = zip(*shards.map("aim", z, move), strict=True)
     totals = np.concatenate([[1.0, 1.0], 1.0 - sum(full)])[: len(ends[0])]
     parts, rooms = zip(*shards.map("corner", *find_levels(shards, ends, totals)), strict=True)
@@ -200,13 +201,13 @@ def _capped(shards: Shards, z: Floats, move: Move | None) -> Look:
     return vectors[:2], vectors[2:], np.min(rooms, axis=0).tolist()
 
 
-class _Tips:
-    """Corners of rows without caps: a corner is a row, the first one of the blocks' lists."""
+class _SingleRows:
+    """The same for rows without caps: a corner is a single row, the first of the blocks' lists."""
 
     def __init__(self) -> None:
         self.first: list[int] | None = None  # the block of each, the last time
 
-    def __call__(self, shards: Shards, z: Floats, move: Move | None) -> Look:
+    def __call__(self, shards: Shards, z: Floats, move: Move | None) -> Corners:
         first = self.first
         answers = shards.each(
             "tips",

@@ -1,4 +1,4 @@
-"""Pair swaps: the nearest points of two hulls.
+"""Pair swaps (SMO): the nearest points of two convex hulls.
 
     min over eta, xi   1/2 |A eta - B xi|^2,    sum eta = sum xi = 1,  0 <= eta_i, xi_i <= cap_i
 
@@ -40,7 +40,7 @@ class PairSwaps(BaseEstimator):  # type: ignore[misc]
     size : int, optional
         Rows per round; by default up to 2048.
     partitions : int, optional
-        Blocks of rows; unless given, one, or one for each worker of an engine with other processes.
+        Blocks of rows; by default one, or one for each worker of an engine with other processes.
 
     Examples
     --------
@@ -79,8 +79,8 @@ class PairSwaps(BaseEstimator):  # type: ignore[misc]
         """The distributed working set, started from a sample or from the first rows."""
         if any(problem.shift is not None for problem in problems):
             raise ValueError(
-                "the solver 'pairs' works with NuSVR on this machine and in one block; leave out"
-                " engine and partitions"
+                "the solver 'pairs' works with NuSVR only in this process and in one block; leave"
+                " out engine and partitions"
             )
         if starts is None:
             kernels = Kernels(problems[0].data, settings, 1, self.size)

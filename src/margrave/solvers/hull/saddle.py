@@ -1,4 +1,4 @@
-"""Saddle-SVC: hulls by a saddle point, some features at a time, local and distributed.
+"""Saddle-SVC: the distance of two hulls as a saddle point, some features at a time.
 
 After Jin, Huang and Li, "SVM via Saddle Point Optimization: New Bounds and Distributed Algorithms",
 with corrections. With the entropy H(x) = sum x log x and rows scaled to |x| <= 1,
@@ -60,16 +60,16 @@ class Saddle(BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     size : int, optional
-        Features at a time; unless given, all.
+        Features at a time; by default all.
     rotate : bool, optional
         Whether to rotate the rows so that all features are alike (a Hadamard transform, which makes
         sparse rows dense). By default only where `size` is less than all features and some
         entries are much larger than others.
     partitions : int, optional
-        Blocks of rows; unless given, one, or one for each worker of an engine.
+        Blocks of rows; by default one, or one for each worker of an engine.
     as_published : bool, default=False
-        Run the published algorithm: one feature at a time, rotated, a fixed `beta`, and its
-        own rule to stop.
+        Run the published algorithm: one feature at a time, rotated, a fixed `beta`, and its own
+        stopping rule.
     beta : float, default=1e-3
         Guess of the optimum of rows scaled to length one, for the published form.
 

@@ -26,7 +26,7 @@ _GATHERED = 512  # scores that are fetched to find a level among them
 
 
 def refuse_distances(solver: str, problems: Sequence[BaseProblem]) -> list[Problem]:
-    """Return the problems, or raise for those that are not distances of hulls."""
+    """Return the problems, or raise for those that are not distances between hulls."""
     found = refuse_unless(solver, problems, ("free",), ("hull",))
     if any(problem.shift is not None for problem in problems):
         raise ValueError(
@@ -36,7 +36,7 @@ def refuse_distances(solver: str, problems: Sequence[BaseProblem]) -> list[Probl
 
 
 def split_rows(n: int, count: int) -> list[NDArray[np.int64]]:
-    """Split the rows into so many blocks, in their order.
+    """Split the rows into `count` blocks, in their order.
 
     Examples
     --------
@@ -59,11 +59,11 @@ def solve_each(
     for number, problem in enumerate(problems):
         where = f"problem {number + 1} of {len(problems)}" if len(problems) > 1 else ""
         begin = None if starts is None else problem.feasible(starts[number])
-        solutions.append(_with_losses(run(problem, where), begin))
+        solutions.append(_with_retries(run(problem, where), begin))
     return refuse_overlap(problems, solutions, settings)
 
 
-def _with_losses(run: HullRun, start: Floats | None) -> Solution:
+def _with_retries(run: HullRun, start: Floats | None) -> Solution:
     """Solve, again from the start when a worker is lost."""
     for attempt in itertools.count(1):
         try:
@@ -71,7 +71,7 @@ def _with_losses(run: HullRun, start: Floats | None) -> Solution:
         except ShardLost as lost:
             if attempt == MOST_LOSSES:
                 raise RuntimeError(f"workers were lost {attempt} times: {lost}") from lost
-            logger.warning("%s; beginning again", lost)
+            logger.warning("%s; starting again", lost)
     raise AssertionError
 
 
@@ -138,7 +138,7 @@ class HullRun:
         raise NotImplementedError
 
     def report(self, shards: Shards, U: float, L: float) -> bool:
-        """Report a point with U and the bound L of the plane that would be stored with it.
+        """Report a point with U and the lower bound L of its plane.
 
         True if it was the last. The dual value is the best bound so far, which may be another
         plane's.
@@ -172,7 +172,7 @@ class HullRun:
         """Return the weights with their bounds, recomputed in double precision.
 
         Without the time for that the `running` scores are used; without these the gap is unknown.
-        The `plane` is that of the weights themselves unless given.
+        The `plane` is by default that of the weights.
         """
         problem = self.problem
         for side in (

@@ -1,7 +1,7 @@
 """Exact solvers for any kernel.
 
-descent.py             rounds until certified: precision, budgets, several problems
-working_set.py         "exact": thousands of variables at a time on cached kernel rows
+descent.py             `descend`: precision, budgets, progress, several problems
+working_set.py         "exact": thousands of variables at a time (the loop is in cpp/)
 active_set.py          the same with shrinking, for many rows
 sample_start.py        a start from a sample, where nearly all variables are nonzero
 joint.py               several classes in one problem

@@ -1,10 +1,10 @@
-"""Shrinking: the working-set solver on the rows that still matter, for many rows.
+"""Shrinking: the working-set solver on an active set of rows, for many rows.
 
 Once the scores f = K beta are roughly right, most rows satisfy the KKT conditions by a margin: they
-are at a bound and far from leaving it. So
+are at a bound and would stay there. So
 
     1. solve the whole problem roughly, from its start;
-    2. choose the active set: all rows with a KKT violation, and a seventh more of those that are
+    2. choose the active set: all rows with a KKT violation, and 15 % more of those that are
        nearest to one;
     3. solve the problem on the active set alone (short kernel rows, a small cache);
     4. bring the scores of the other rows up to date; stop if the gap of the whole problem is
@@ -68,7 +68,7 @@ class ActiveSet:
         goal, last_round = max(target, self.goal), self.last_round
         limit = min(max_rounds, max(0, last_round - whole.work[0]))
         status, records = whole.advance(goal, limit, seconds, time_left)
-        records = [self._told(record) for record in records]
+        records = [self._converted(record) for record in records]
         if status == "converged" and goal <= target:
             return status, records
         if status == "converged" or whole.work[0] >= last_round:
@@ -82,7 +82,7 @@ class ActiveSet:
         assert part is not None
         # rows outside, and rounding, add to the gap; a failed certificate is expensive
         status, records = part.advance(0.6 * target, max_rounds, seconds, time_left)
-        records = [self._told(record) for record in records]
+        records = [self._converted(record) for record in records]
         if status == "stopped":
             return status, records
         if status == "running":
@@ -106,14 +106,14 @@ class ActiveSet:
             return None
         self._close_part()  # the certificate changes the scores: choose a new active set
         figures = self.whole.certify(time_left)
-        return None if figures is None else self._told(figures)
+        return None if figures is None else self._converted(figures)
 
     def figures(self) -> Record:
         """Figures of the whole problem at the last point copied from the part."""
         if self.part is not None and self._cost() < CHEAP:
             self._adopt(1e18)
         self._close_part()
-        return self._told(self.whole.figures())
+        return self._converted(self.whole.figures())
 
     @property
     def interrupted(self) -> bool:
@@ -198,8 +198,8 @@ class ActiveSet:
             self.past = tuple(a - b for a, b in zip(self.work, whole, strict=True))
             self.part = None  # frees its cache before the next one grows
 
-    def _told(self, record: Record) -> Record:
-        """Convert a record to the whole problem and to the work of all parts."""
+    def _converted(self, record: Record) -> Record:
+        """Convert a record to the whole problem, with the work of all parts."""
         rounds, steps, values = self.work
         own = (self.part or self.whole).work
         record["round"] += rounds - own[0]

@@ -3,10 +3,9 @@
     for every row i, in a new random order each pass:
         beta_i = argmin of 1/2 beta'K beta + sum_j h_j(beta_j) over beta_i alone;   f += K_i change
 
-The simplest solver that converges, and the yardstick for the others: it uses the same kernel rows,
+The simplest solver that converges, and the baseline for the others: it uses the same kernel rows,
 cache, threads and stopping rule (``cpp/coordinate_descent.hpp``). With the linear kernel it keeps
-the weights w = X'beta in the place of scores, which makes it a method of choice for sparse rows
-(``cpp/linear_descent.hpp``).
+the weights w = X'beta instead of scores, which is fast on sparse rows (``cpp/linear_descent.hpp``).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from margrave.solvers.linear.solve import descend_linear, is_linear
 class CoordinateDescent(BaseEstimator):  # type: ignore[misc]
     """Coordinate descent, one row at a time.
 
-    With a kernel other than the linear one it cannot keep the sum of a free intercept.
+    A free intercept is supported with the linear kernel only.
 
     Examples
     --------

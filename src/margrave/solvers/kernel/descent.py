@@ -166,7 +166,7 @@ class _Descent(Generic[P]):
             try:
                 self.core = make_core(self.problem, self.kernels, precision, start, floor)
                 over, converged, figures = self._descend(precision, warm=start is not None)
-            except KeyboardInterrupt:  # struck in Python, between two slices
+            except KeyboardInterrupt:  # in Python, between two slices
                 self.progress.interrupt()
                 if not hasattr(self, "core"):
                     zero = np.zeros(self.problem.shape)
@@ -236,7 +236,7 @@ class _Descent(Generic[P]):
 
     def _solution(self, precision: str, converged: bool, figures: Record, solver: str) -> Solution:
         beta, scores, intercept = self.core.beta, self.core.scores, figures["intercept"]
-        if self.problem.intercept == "regularized":  # the core's scores hold it already
+        if self.problem.intercept == "regularized":  # the core's scores include it
             intercept = beta.sum(axis=0)
             scores = scores - intercept
         in_double = self.certified or precision == "float64"

@@ -1,4 +1,4 @@
-"""Several classes in one problem, with intercepts that are free.
+"""Several classes in one problem, with free intercepts.
 
 The compiled solver (``cpp/joint.hpp``) handles fixed intercepts b. Free ones require
 sum_i beta_ic = 0 in every class, which is reached by the method of multipliers:
@@ -80,7 +80,7 @@ class _FreeIntercepts:
         record = self._evaluate(exact=False, time_left=1e18)
         if record is None:  # Ctrl-C a second time
             self.point = np.zeros_like(self.core.beta), np.zeros_like(self.core.scores)
-            record = self._told(*self.point)
+            record = self._figures_of(*self.point)
         return record
 
     @property
@@ -118,9 +118,9 @@ class _FreeIntercepts:
             return None
         # (K + rho) (beta + shift) = K (beta + shift): the sums are zero
         self.point = beta + shift, scores + sums
-        return self._told(*self.point)
+        return self._figures_of(*self.point)
 
-    def _told(self, beta: Floats, scores: Floats) -> Record:
+    def _figures_of(self, beta: Floats, scores: Floats) -> Record:
         primal, dual = self.problem.terms(beta, scores, self.b)
         rounds, steps, values = self.work
         return {

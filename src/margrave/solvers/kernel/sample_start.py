@@ -1,6 +1,6 @@
-"""A start from a sample, where clusters cannot give one.
+"""A start from the model of a sample, for problems that clusters do not suit.
 
-    solve the problem on a sample, with weights C scaled up to those of all rows
+    solve the problem on a sample, with C scaled up to the penalty of all rows
     score all rows with that model;   beta = what is optimal for these scores
 
 For smooth losses, nearly all of whose variables stay inside their bounds, that is

@@ -5,7 +5,7 @@
 
 Each round solves a few thousand variables at once on their own kernel block and keeps half of them
 for the next round (``cpp/working_set.hpp``; for several classes in one problem ``cpp/joint.hpp``).
-With many rows there is shrinking (`active_set.py`).
+From 40,000 rows on there is shrinking (`active_set.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from margrave.solvers.kernel.descent import Kernels, descend
 from margrave.solvers.kernel.joint import joint_core
 from margrave.solvers.kernel.sample_start import has_sample_start, sample_start
 
-_MANY_ROWS = 40_000  # rows from which on shrinking saves most of the work
+_MANY_ROWS = 40_000  # rows from which shrinking saves most of the work
 
 
 class WorkingSet(BaseEstimator):  # type: ignore[misc]

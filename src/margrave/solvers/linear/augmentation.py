@@ -2,7 +2,7 @@
 
     min over z   P(z) = 1/2 |z|^2 + sum_i loss_i(x_i'z)
 
-Parabolas with slopes -u_i and curvatures D_i in the place of the losses (`blocks/augmented.py`)
+Parabolas with slopes -u_i and curvatures D_i in place of the losses (`blocks/augmented.py`)
 give the next point, z + dz,
 
     (1 + X'DX) dz = X'u - z                                  in weights: sums over shards of rows
@@ -46,7 +46,7 @@ from margrave.solvers.linear.shards import pieces_of
 HOLD = 1e-9  # of the sum of C: ridge on a free intercept, in case no row has curvature
 P = TypeVar("P", bound=BaseProblem)
 
-_SINGLE_TOL = 1e-4  # gap from which on single-precision products are accurate enough for steps
+_SINGLE_TOL = 1e-4  # gap from which single-precision products are accurate enough for steps
 CLAMP = 1e-8  # the least c of "em", in units of the targets
 WARM = 0.05  # first width of "fast" from a good start, in units of the targets
 NARROWER, NARROWEST = 0.25, 1e-15  # by how much and how far the width of "fast" shrinks
@@ -54,8 +54,8 @@ NEAR = 1e-3  # of the width per row near its kink: predicted gain at which the w
 FLAT, FLATTER = 0.1, 1e-3  # of the first derivative: where a line search ends
 _TRIALS = 6  # steps per call of a line search
 INDEFINITE = (
-    "the solver 'em' needs a kernel that is positive semidefinite, and this one is not on these"
-    " rows; solver='exact' works with every kernel"
+    "the solver 'em' needs a positive semidefinite kernel, and this one is not on these rows;"
+    " solver='exact' works with every kernel"
 )
 _MATRICES = 3  # as large as the kernel matrix, at a time
 _VECTORS = 30  # of a number per row, beside the features
@@ -84,14 +84,14 @@ class _Iterated(ABC):
 
     @abstractmethod
     def aim(self) -> float:
-        """Find the step to the minimum of the parabolas; what it promises."""
+        """Find the step to the minimum of the parabolas; its predicted decrease."""
 
     @abstractmethod
     def finish(self) -> Figures | None:
         """Try the limit of narrow parabolas; its figures, if there are any."""
 
     @abstractmethod
-    def look_along(self) -> None:
+    def prepare_search(self) -> None:
         """Prepare the line search along the step."""
 
     @abstractmethod
@@ -120,7 +120,7 @@ class _Iterated(ABC):
             # 3. the line search
             t = 1.0
             if mode != "published":
-                self.look_along()
+                self.prepare_search()
                 t = line_search(self.rates, FLAT if narrow else FLATTER)
             self.move(t)
 
@@ -155,7 +155,7 @@ class Weights(_Iterated):
             self.z, self.first_width = z, WARM * self.unit
 
     def begin(self, start: Floats) -> Figures:
-        """Take the point of dual variables."""
+        """Start from dual variables."""
         beta = self.problem.feasible(start)
         parts = [beta[at] for at in self.ranges]
         v = np.sum(self.shards.each("begin", [(part, self._left()) for part in parts]), axis=0)
@@ -201,7 +201,7 @@ class Weights(_Iterated):
         return Figures(primal, dual, int(numbers[3]), float(numbers[4]))
 
     def aim(self) -> float:
-        """Find the step to the minimum of the parabolas; what it promises."""
+        """Find the step to the minimum of the parabolas; its predicted decrease."""
         H = symmetric(self.triangle, self.size)
         H[np.arange(self.size), np.arange(self.size)] += self.penalty
         if self.free:
@@ -215,8 +215,8 @@ class Weights(_Iterated):
         """Weights can be computed to any accuracy: no exact last step."""
         return None
 
-    def look_along(self) -> None:
-        """Get ready for a line search along the step."""
+    def prepare_search(self) -> None:
+        """Prepare the line search along the step."""
         self.shards.map("aim", self.step, self._left())
 
     def rates(self, steps: Floats) -> Floats:
@@ -280,7 +280,7 @@ class Coefficients(_Iterated):
         self.last = self.kept = (nothing, nothing, 0.0)  # beta, K beta, intercept
 
     def begin(self, start: Floats) -> Figures:
-        """Take the point of dual variables."""
+        """Start from dual variables."""
         beta = self.problem.feasible(start)
         self.om, self.inner = beta, self.K @ beta
         figures = self._figures_of(beta, self.inner)
@@ -330,7 +330,7 @@ class Coefficients(_Iterated):
         return self._figures_of(beta, self.K @ beta)
 
     def aim(self) -> float:
-        """Find the step to the minimum of the parabolas; what it promises."""
+        """Find the step to the minimum of the parabolas; its predicted decrease."""
         u, D, f = self.parabolas.u, self.parabolas.D, self.inner + self.b
         inverse = 1.0 / np.where(D > 0.0, D, 1.0)
         new, b = self._minimum(np.flatnonzero(D), f + u * inverse, inverse)
@@ -355,7 +355,7 @@ class Coefficients(_Iterated):
         new[inside] = found
         return new, b
 
-    def look_along(self) -> None:
+    def prepare_search(self) -> None:
         """Nothing to prepare."""
 
     def rates(self, steps: Floats) -> Floats:

@@ -47,12 +47,12 @@ logger = logging.getLogger("margrave")
 LOSSES = ("hinge", "epsilon_insensitive")
 MODES = ("fast", "em")
 _PATIENCE = 300  # iterations without a gap that is a hundredth or an objective 1e-9 better
-_SAMPLED = 20_000  # rows from which on a sample of them is solved first
+_SAMPLED = 20_000  # rows from which a sample of them is solved first
 _SHARE, _SAMPLE_TOL = 10, 1e-2
 
 
 class ExpectationMaximization(BaseEstimator):  # type: ignore[misc]
-    """Least squares with weights that follow the residuals, for the hinge and the tube.
+    """Iteratively reweighted least squares, for the hinge and the epsilon-insensitive loss.
 
     Linear models only need sums over the rows: one pass per iteration, on any engine, of rows
     that may also come in blocks. Other kernels, and linear ones with more features than rows, need
@@ -63,7 +63,7 @@ class ExpectationMaximization(BaseEstimator):  # type: ignore[misc]
     mode : {"fast", "em"}, default="fast"
         See the module.
     features : int, optional
-        Replace the kernel by that of so many landmarks, chosen by a pivoted Cholesky factor: a
+        Approximate the kernel by this many landmarks, chosen by a pivoted Cholesky factor: a
         linear model on as many features, optimal among the functions spanned by the landmarks.
         The gap is then that of the restricted problem (``certificate_`` is "features"; `certify`
         computes that of the whole one), and the landmarks are its only support vectors.
@@ -103,10 +103,10 @@ class ExpectationMaximization(BaseEstimator):  # type: ignore[misc]
             where = f"problem {number + 1} of {len(problems)}" if len(problems) > 1 else ""
             start: Floats | None = None if starts is None else starts[number]
             if self.features is None:
-                solutions.append(_Run(self, problem, settings, engine, where).survive(start))
+                solutions.append(_Run(self, problem, settings, engine, where).with_retries(start))
                 continue
             restricted, marks, factor = featured(problem, self.features, settings)
-            found = _Run(self, restricted, settings, engine, where).survive(start)
+            found = _Run(self, restricted, settings, engine, where).with_retries(start)
             solutions.append(_of_landmarks(found, problem, marks, factor))
         return solutions
 
@@ -139,7 +139,7 @@ class Space(Protocol):
     dual_model: bool  # whether the model is the dual point itself
 
     def begin(self, start: Floats) -> Figures:
-        """Take the point of dual variables."""
+        """Start from dual variables."""
         ...
 
     def iterations(self, mode: str) -> Iterator[Figures | None]:
@@ -173,7 +173,7 @@ class _Run:
         self.solver, self.problem, self.settings, self.engine = solver, problem, settings, engine
         self.progress, self.where = settings.progress, where
 
-    def survive(self, start: Floats | None) -> Solution:
+    def with_retries(self, start: Floats | None) -> Solution:
         """Solve; when a worker is lost, start again, with bitwise the same result."""
         for attempt in itertools.count(1):
             try:
@@ -181,7 +181,7 @@ class _Run:
             except ShardLost as lost:
                 if attempt == MOST_LOSSES:
                     raise RuntimeError(f"workers were lost {attempt} times: {lost}") from lost
-                logger.warning("%s; beginning again", lost)
+                logger.warning("%s; starting again", lost)
         raise AssertionError
 
     def solve(self, start: Floats | None) -> Solution:
@@ -191,7 +191,7 @@ class _Run:
         nothing, none = np.zeros(problem.shape), np.zeros(problem.shape[1:])
         self.primal = problem.terms(nothing, nothing, none)[0]
         self.dual, self.support, self.gap = 0.0, 0, 1.0
-        self.better = (math.inf, math.inf, 0)  # what was clearly better than before, and when
+        self.better = (math.inf, math.inf, 0)  # the last clear improvement, and its iteration
         space = self._space()
         try:
             self._iterate(space, start)

@@ -39,7 +39,7 @@ from margrave.solvers.linear.newton import solve_positive
 from margrave.solvers.linear.shards import ranges_of, rows_at
 
 _LEAST, _SLOWER = 1e-8, 0.7  # the last width of "em", and how it gets there
-_LOOK = 10  # iterations between certificates that fetch all dual variables
+_CHECK = 10  # iterations between certificates that fetch all dual variables
 
 
 class JointWeights:
@@ -104,7 +104,7 @@ class JointWeights:
             curvatures, (right, self.V), self.numbers = self.shards.reduce(
                 "touching_sums", self.W, self.width, self._left()
             )
-            yield number % _LOOK == 0
+            yield number % _CHECK == 0
             found = solve_positive(self._system(curvatures), right.ravel())
             self.W = found.reshape(self.W.shape)
             self.width = max(self.width * _SLOWER, _LEAST)
@@ -162,7 +162,7 @@ class JointWeights:
         return Figures(0.5 * float((W * self.penalty * W).sum()) + losses, dual, 0, 0.0)
 
     def begin(self, start: Floats) -> Figures:
-        """Take the point of dual variables."""
+        """Start from dual variables."""
         beta = self._nearest(start)
         self.W = self.V = self._combined(beta)
         if self.free:

@@ -45,7 +45,7 @@ from margrave.blocks.passes import (
 from margrave.problem import Floats, Problem, Solution
 from margrave.solvers.certificate import Norms, certified_by_norms
 
-DIRECT = 2000  # features up to which the system is solved by Cholesky
+DIRECT = 2000  # features up to which the system is solved by Cholesky factorisation
 _ROWS = (
     3000  # rows between their bounds up to which, with more features, a system in rows is solved
 )
@@ -58,7 +58,7 @@ _SETTLED = 0.1  # of the envelope's part of the gap: gain of a step below which 
 _DAMPING = 1e-3  # initial damping: fraction of the largest curvature added to the diagonal
 _SINGLE_TOL, _SINGLE_WEIGHT = 1e-4, 1e7
 _MOST_ROUNDS = 1000
-_DIGITS = 1e-6  # tolerance below which weights and dual variables have to agree
+_DIGITS = 1e-6  # tolerance below which w = X'beta is required
 _PATIENCE = 100  # rounds without a better gap
 
 

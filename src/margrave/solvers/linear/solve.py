@@ -33,7 +33,7 @@ from margrave.solvers.kernel.descent import Kernels, descend
 from margrave.solvers.linear.newton import NewtonRun
 
 _LOSSES = tuple(name for name in LOSSES if name not in ("one_class", "hull"))
-_SAMPLED = 20_000  # rows from which on a sample of them is solved first
+_SAMPLED = 20_000  # rows from which a sample of them is solved first
 _SAMPLED_SMOOTH = 100_000  # the same for smooth losses, which need few steps anyway
 _SHARE = 10  # of the rows, in a sample
 _SAMPLE_TOL = 1e-2

@@ -67,14 +67,14 @@ class VarianceReduced(BaseEstimator):  # type: ignore[misc]
         See the module.
     step : float, default=0.25
         Length of the steps over the longest that is safe for a single row, 1 / max_i L_i, where L_i
-        bounds the second derivative of p_i. Up to 1 for partitions dealt at random.
+        bounds the second derivative of p_i. Up to 1 for random partitions.
     partitions : int, optional
-        Nodes of "dsvrg"; as many as the engine has workers unless given.
+        Nodes of "dsvrg"; by default as many as the engine has workers.
     partition : {"random", "sorted"} or callable, default="random"
         How "dsvrg" assigns the rows to its nodes: at random, in contiguous blocks, or by a
         function ``(problem, partitions, rng)`` that returns the row numbers of each.
     landmarks : int, optional
-        Landmarks of "csvrg"; unless given, the square root of the number of rows.
+        Landmarks of "csvrg"; by default the square root of the number of rows.
     as_published : bool, default=False
         Run algorithm 2 as printed.
 
@@ -127,7 +127,7 @@ class VarianceReduced(BaseEstimator):  # type: ignore[misc]
                 ) as lost:  # start again, with bitwise the same result: epochs are short
                     if attempt == MOST_LOSSES:
                         raise RuntimeError(f"workers were lost {attempt} times: {lost}") from lost
-                    logger.warning("%s; beginning again", lost)
+                    logger.warning("%s; starting again", lost)
         return solutions
 
     def _checked(self, problems: Sequence[BaseProblem]) -> list[Problem]:
@@ -164,7 +164,7 @@ class VarianceReduced(BaseEstimator):  # type: ignore[misc]
                 )
             if (self.partitions or 1) > problem.n_rows:
                 raise ValueError(
-                    f"{problem.n_rows} rows cannot be dealt to {self.partitions} partitions"
+                    f"{problem.n_rows} rows cannot be split into {self.partitions} partitions"
                 )
         return found
 
@@ -190,7 +190,7 @@ class _Run:
         self.primal = float(problem.loss.core().value(problem.y, problem.C, zero).sum())
         self.dual, self.gap, self.support = 0.0, 1.0, 0
         self.highest = _EXPLODED * self.primal
-        self.better = (self.gap, self.primal, 0)  # what was clearly better than before, and when
+        self.better = (self.gap, self.primal, 0)  # the last clear improvement, and its epoch
         self.epoch, self.passes, self.passes_of_steps = 0, 0.0, 1.0
         self.has_ended = False
 

@@ -37,10 +37,10 @@ class Cascade(BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     leaves : int, optional
-        Parts of the rows at the bottom; by default, so many that each has about 5,000 rows.
+        Number of parts at the bottom; by default parts of about 5,000 rows.
     passes : int, optional
-        At most so many; the model is then returned with its gap on all rows. By default as many as
-        the tolerance needs.
+        Largest number of passes; the model is then returned with its gap on all rows. By default as
+        many as the tolerance needs.
 
     Examples
     --------

@@ -35,7 +35,7 @@ class DistributionPreserving(BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     parts : int, optional
-        By default, so many that each has about 5,000 rows.
+        Number of parts; by default parts of about 5,000 rows.
     clusters : int
         Of each class, each split evenly among the parts.
     finish : bool
