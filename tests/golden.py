@@ -56,8 +56,20 @@ class Record:
         loss = "-".join([self.loss, *map(str, self.loss_parameters.values())])
         return f"{self.data}-{kernel}-{loss}-C{self.C:.3g}-{self.intercept}"
 
+    @property
+    def kernel_case(self):
+        return self.kernel, self.kernel_parameters
+
+    @property
+    def loss_case(self):
+        return self.loss, self.loss_parameters
+
     def arrays(self):
         return load(self.data)
+
+    def problem(self):
+        """What `build.problem` takes."""
+        return *self.arrays(), self.C, self.loss_case, self.kernel_case, self.intercept
 
 
 def _dual():
@@ -129,8 +141,7 @@ RECORDS = [*_dual(), *_margin_distribution(), *_augmentation(), *_listed()]
 
 def missing():
     """Problems (data, kernel, loss, intercept, C) of listed cases that have no record."""
-    there = [((r.kernel, r.kernel_parameters), (r.loss, r.loss_parameters)) for r in RECORDS]
-    kernels, losses = [kernel for kernel, _ in there], [loss for _, loss in there]
+    kernels, losses = [r.kernel_case for r in RECORDS], [r.loss_case for r in RECORDS]
     for kernel in cases.KERNELS:
         if kernel not in kernels:
             data = "wide" if kernel[0] == "sigmoid" else "moons200"

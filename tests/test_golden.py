@@ -26,9 +26,7 @@ def test_all_records_are_there():
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda r: r.name)
 def test_solver(record):
-    X, y = record.arrays()
-    kernel, loss = (record.kernel, record.kernel_parameters), (record.loss, record.loss_parameters)
-    found = build.solve(X, y, record.C, loss, kernel, record.intercept, tol=1e-10)
+    found = build.solve(*record.problem(), tol=1e-10)
     assert found.converged and found.gap <= 1e-10
     assert found.objective == pytest.approx(record.objective, rel=1e-8)
     assert found.dual == pytest.approx(-record.objective, rel=1e-8)
