@@ -82,10 +82,7 @@ class NuSVR(KernelRegressor):
         "C": [Interval(Real, 0.0, None, closed="neither")],
     }
 
-    @refuses(
-        cache_size="use memory_limit (bytes, or for example '4GiB')",
-        shrinking="not needed, shrinking is automatic",
-    )
+    @refuses()
     def __init__(
         self,
         nu: float = 0.5,

@@ -79,10 +79,7 @@ class SVR(KernelRegressor):
         "intercept": [StrOptions({"free", "regularized"}), None],
     }
 
-    @refuses(
-        cache_size="use memory_limit (bytes, or for example '4GiB')",
-        shrinking="not needed, shrinking is automatic",
-    )
+    @refuses()
     def __init__(
         self,
         C: float = 1.0,
