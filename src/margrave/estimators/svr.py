@@ -61,7 +61,8 @@ class SVR(KernelRegressor):
 
     Examples
     --------
-    >>>     >>> from margrave import SVR
+    >>> import numpy as np
+    >>> from margrave import SVR
     >>> X = np.linspace(0.0, 6.0, 40)[:, None]
     >>> model = SVR(C=10.0, gamma=1.0).fit(X, np.sin(X[:, 0]))
     >>> bool(abs(model.predict([[1.5]])[0] - np.sin(1.5)) < 0.11)
