@@ -7,7 +7,18 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import margrave
-from margrave import SVC, SVR, KernelLogisticRegression, ODMClassifier, OneClassSVM
+from margrave import (
+    SVC,
+    SVR,
+    BayesianSVC,
+    BayesianSVR,
+    HardMarginSVC,
+    KernelLogisticRegression,
+    NuSVC,
+    NuSVR,
+    ODMClassifier,
+    OneClassSVM,
+)
 from margrave.estimators._files import estimators
 from margrave.solvers import DivideAndConquer
 
@@ -41,7 +52,12 @@ MODELS = [
     ("targets", SVR(**FINE)),
     ("targets", SVR(kernel="linear")),
     ("two", OneClassSVM(nu=0.2, **FINE)),
+    ("two", NuSVC(nu=0.3, **FINE)),
+    ("four", NuSVC(nu=0.2, **FINE)),
+    ("two", HardMarginSVC(gamma=2.0, **FINE)),
+    ("targets", NuSVR(**FINE)),
 ]
+POSTERIORS = [("two", BayesianSVC), ("targets", BayesianSVR)]
 
 
 def rows(kind):
@@ -70,7 +86,8 @@ def outputs(graph, X):
 
 
 def test_every_estimator_is_listed():
-    assert {type(model).__name__ for _, model in MODELS} == set(estimators())
+    listed = {type(model).__name__ for _, model in MODELS}
+    assert listed | {cls.__name__ for _, cls in POSTERIORS} == set(estimators())
 
 
 @pytest.mark.parametrize(("kind", "model"), MODELS)
@@ -124,3 +141,7 @@ def test_what_has_no_onnx_form():
         to_onnx(SVC(solver=DivideAndConquer(early=1)).fit(X, y), X)
     with pytest.raises(ValueError, match="callable kernel cannot be exported"):
         to_onnx(SVC(kernel=lambda A, B: A @ B.T).fit(X, y), X)
+    for kind, cls in POSTERIORS:
+        model = cls(kernel="linear", n_samples=200, burn_in=50).fit(*rows(kind))
+        with pytest.raises(ValueError, match="posterior cannot be exported"):
+            to_onnx(model, X)

@@ -2,10 +2,10 @@
 
     scores = sum_j coef_j k(x, x_j) + b          in double precision, whatever the input
 
-Importing this module registers the converters, so that ``skl2onnx.to_onnx`` accepts every
-estimator of the package, alone or at the end of a pipeline; `to_onnx` calls it. Classifiers have
-the outputs `label` and `scores` (`decision_function`, or `predict_proba` if there is one),
-one-class SVMs `label` and `scores`, regressors `variable`.
+Importing this module registers the converters, so that ``skl2onnx.to_onnx`` accepts every estimator
+of the package (except the Bayesian ones), alone or at the end of a pipeline; `to_onnx` calls it.
+Classifiers have the outputs `label` and `scores` (`decision_function`, or `predict_proba` if there
+is one), one-class SVMs `label` and `scores`, regressors `variable`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from sklearn.pipeline import Pipeline
 
 from margrave.estimators import OneClassSVM
 from margrave.estimators._base import KernelEstimator
+from margrave.estimators._bayesian import BayesianEstimator
 from margrave.estimators._classifier import KernelClassifier
 from margrave.estimators._files import estimators
 from margrave.kernels import Kernel
@@ -50,7 +51,7 @@ def to_onnx(model: KernelEstimator | Pipeline, X: ArrayLike, **options: object) 
     Parameters
     ----------
     model : estimator or Pipeline
-        Fitted estimator; models of parts and callable kernels cannot be exported.
+        Fitted estimator; posteriors, models of parts and callable kernels cannot be exported.
     X : array-like of shape (n_samples, n_features)
         At least one row of the kind that will be predicted, which determines the input type.
     **options
@@ -95,6 +96,10 @@ class _Graph:
 def _scores(graph: _Graph, model: KernelEstimator, X: str) -> str:
     """Scores of the model's problems, one column each."""
     kernel = model._kernel
+    if isinstance(model, BayesianEstimator):
+        raise ValueError(
+            "a posterior cannot be exported to ONNX; SVC and SVR have a point estimate"
+        )
     if model._local is not None:
         raise ValueError("a model of parts cannot be exported to ONNX; fit the whole problem")
     if kernel.is_callable:

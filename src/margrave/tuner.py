@@ -31,7 +31,7 @@ from margrave._sklearn import (
     _num_samples,
     _warn_or_raise_about_fit_failures,
 )
-from margrave.estimators._base import outside
+from margrave.estimators._advice import outside
 from margrave.estimators._transaction import complete, transaction
 from margrave.report import Report, make_report
 from margrave.resources import parse_bytes, thread_count

@@ -23,7 +23,6 @@ __all__ = [
     "MPI",
     "Dask",
     "Engine",
-    "EngineLike",
     "Serial",
     "ShardLost",
     "Shards",

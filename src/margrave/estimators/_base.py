@@ -10,7 +10,6 @@ model. All of this happens on a draft of the estimator
 from __future__ import annotations
 
 import copy
-import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -26,6 +25,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted
 
+from margrave.estimators._advice import advice, outside
 from margrave.estimators._context import FitContext
 from margrave.estimators._early import EarlyModel
 from margrave.estimators._input import CheckedInput, Floats, Rows
@@ -55,28 +55,6 @@ from margrave.solvers.whole import certify
 from margrave.typing import MatrixLike, VectorLike
 
 _MOST_OF_COMMITTEE = 1000  # support vectors of a part that are kept to estimate its variance
-
-# warnings for the stop reasons of Progress, with advice
-_ADVICE = {
-    "max_iter": "max_iter={max_iter} was reached; raise max_iter, or tol if this gap is enough",
-    "time_limit": "time_limit={time_limit} s was reached; raise time_limit, or tol if this gap is"
-    " enough",
-    "callback": "a callback asked to stop",
-    "interrupted": "it was interrupted",
-    "indefinite": "the kernel is not positive semidefinite on these rows, so that no optimum can be"
-    " certified; the solver made no further progress, use the model with care or choose another"
-    " kernel",
-    "stochastic": "the stochastic steps made no further progress; use solver='auto', or"
-    " VarianceReduced with a smaller step or more landmarks",
-    "unfinished": "the solver was set to stop before the whole problem is solved; remove passes,"
-    " finish=False or as_published=True to reach the optimum",
-    "hulls": "no direction was found that separates the hulls, which overlap or are too close to"
-    " each other for double precision; {cure}",
-    "rounding": "the model cannot be certified in double precision, because rounding errors may"
-    " account for a gap of {rounding:.2g}: {cause}",
-    None: "the solver could make no further progress in double precision: {cause}, or raise tol,"
-    " unless the kernel is not positive semidefinite",
-}
 
 
 class KernelEstimator(CheckedInput):
@@ -205,43 +183,25 @@ class KernelEstimator(CheckedInput):
         """Store the certificate; then, with the model complete, warn or re-raise Ctrl-C."""
         self._store_certificate(solutions, progress)
         complete(self)
-        reason = progress.stop_reason
         if _interrupted(solutions, progress):
             raise KeyboardInterrupt(
                 f"{type(self).__name__} keeps the model reached so far, with gap {self.gap_:.2g}"
             )
-        early = self.certificate_ == "blocks" and reason is None
-        wanted = self.converged_ or (
-            early and all(s.gap <= (np.inf if s.goal is None else s.goal) for s in solutions)
+        is_early = self.certificate_ == "blocks" and progress.stop_reason is None
+        if self.converged_ or (is_early and all(map(_reaches_goal, solutions))):
+            return
+        missed = (
+            f"above tol={self.tol:g}"
+            if self.gap_ > self.tol
+            else "not yet confirmed in double precision"
         )
-        if not wanted:
-            if not all(solution.definite for solution in solutions):
-                reason = "indefinite"
-            worst = max(solutions, key=lambda solution: solution.gap)
-            if reason in (None, "converged"):
-                reason = worst.stop_reason
-                if reason == "hulls" and not (self._cure and self.gap_ >= 1.0):
-                    reason = None
-            rounding = worst.rounding or 0.0
-            if reason in (None, "converged") and not self.gap_ - rounding > self.tol:
-                reason = "rounding"
-            told = {
-                "cure": self._cure,
-                "cause": worst.cause or "scale the features, or lower C",
-                "rounding": rounding,
-            }
-            advice = _ADVICE[None if reason == "converged" else reason]
-            missed = (
-                f"above tol={self.tol:g}"
-                if self.gap_ > self.tol
-                else "not yet confirmed in double precision"
-            )
-            warnings.warn(
-                f"{type(self).__name__} stopped at a relative duality gap of {self.gap_:.2g},"
-                f" {missed}: {advice.format(**told, **self.get_params(deep=False))}",
-                ConvergenceWarning,
-                stacklevel=outside(),
-            )
+        why = advice(solutions, progress, self._cure, self.get_params(deep=False))
+        warnings.warn(
+            f"{type(self).__name__} stopped at a relative duality gap of {self.gap_:.2g},"
+            f" {missed}: {why}",
+            ConvergenceWarning,
+            stacklevel=outside(),
+        )
 
     def _store_support(
         self, X: AnyRows, rows: Rows, dual: Floats, solutions: Sequence[Solution]
@@ -507,19 +467,16 @@ class KernelEstimator(CheckedInput):
         return tags
 
 
-def outside() -> int:
-    """Stack level of the caller outside this package, for warnings."""
-    level, frame = 0, sys._getframe(1)
-    while frame is not None and str(frame.f_globals.get("__name__")).startswith("margrave."):
-        level, frame = level + 1, frame.f_back  # type: ignore[assignment]
-    return level + 1
-
-
 def _interrupted(solutions: Sequence[Solution], progress: Progress) -> bool:
     """Whether Ctrl-C has ended the fit."""
     return progress.stop_reason == "interrupted" or any(
         one.stop_reason == "interrupted" for one in solutions
     )
+
+
+def _reaches_goal(solution: Solution) -> bool:
+    """Whether a model of parts has the gap that its parts were to reach."""
+    return solution.goal is None or solution.gap <= solution.goal
 
 
 def _some(rows: Rows) -> Rows:

@@ -15,7 +15,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
 
 from margrave._sklearn import Interval, StrOptions
-from margrave.estimators._base import KernelEstimator, outside
+from margrave.estimators._advice import outside
+from margrave.estimators._base import KernelEstimator
 from margrave.estimators._input import Floats, Rows, take
 from margrave.estimators._remote import on_every_rank
 from margrave.estimators._transaction import complete, transaction

@@ -44,6 +44,7 @@ class Fitted(Protocol):
     history_: list[Record]
     _kernel: Kernel
     _n_rows: int
+    _local: LocalModels | Committee | None  # the models of the parts, if it consists of them
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Parameters by name."""
@@ -69,7 +70,6 @@ class DualModel(Fitted, Protocol):
     gaps_: Floats
     n_support_: NDArray[np.int32]
     _absolute_gaps: Floats
-    _local: LocalModels | Committee | None
     _part_support: list[RowNumbers]  # only of models of parts
 
     @property
@@ -118,11 +118,6 @@ def final_estimator(model: T | Pipeline) -> T:
 def feature_names(model: object) -> Sequence[str] | None:
     """Names of the features in training, if there were any."""
     return model.feature_names_in_ if hasattr(model, "feature_names_in_") else None
-
-
-def local_models(model: Model) -> LocalModels | Committee | None:
-    """The models of the parts, if the model consists of them."""
-    return None if has_posterior(model) else model._local
 
 
 def model_of_parts(model: Model) -> DualModel | None:

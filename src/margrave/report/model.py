@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from margrave.report.axis import Axis
-from margrave.report.estimator import DualModel, Floats, has_posterior, local_models
+from margrave.report.estimator import DualModel, Floats, has_posterior
 from margrave.report.features import Features
 from margrave.report.page import (
     Absent,
@@ -35,7 +35,7 @@ _MOST_LISTED = 15
 def weights(rows: Scored) -> Section | Absent:
     """The largest feature weights of a linear model."""
     title, estimator = "Feature weights", rows.estimator
-    if estimator._kernel.name != "linear" or local_models(estimator) is not None:
+    if estimator._kernel.name != "linear" or estimator._local is not None:
         return Absent(title, "only linear models that are not made of parts have feature weights.")
     if has_posterior(estimator):
         return Absent(title, "see the posterior, which has their standard deviations.")
