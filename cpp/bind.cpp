@@ -2,6 +2,7 @@
 #include <sstream>
 
 #include "bind.hpp"
+#include "exact_step.hpp"
 #include "team.hpp"
 
 using namespace margrave;
@@ -267,6 +268,7 @@ NB_MODULE(_core, m) {
     bind_value(loss);
     bind_conjugate(loss);
     bind_steps(loss);
+    bind_kernel_rows(m);
     bind_solvers(m);
     bind_linear(m);
     bind_text(m);

@@ -37,6 +37,11 @@ nb::object to_numpy(std::vector<T>&& values) {
     return to_numpy(std::move(values), {n});
 }
 
+inline void check_length(std::int64_t n, std::initializer_list<std::size_t> lengths) {
+    for (std::size_t length : lengths)
+        if (std::int64_t(length) != n) throw nb::value_error("solver: arrays of a wrong length");
+}
+
 inline bool ctrl_c() {
     nb::gil_scoped_acquire lock;
     if (PyErr_CheckSignals() == 0) return false;
@@ -127,6 +132,7 @@ struct PyLoss {
     }
 };
 
+void bind_kernel_rows(nb::module_& m);
 void bind_solvers(nb::module_& m);
 void bind_linear(nb::module_& m);
 void bind_text(nb::module_& m);

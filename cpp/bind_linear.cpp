@@ -1,5 +1,5 @@
 // Linear models for Python: threads, passes over rows, terms of rows, coordinate descent.
-#include "bind.hpp"
+#include "bind_descent.hpp"
 #include "cholesky.hpp"
 #include "linear_descent.hpp"
 
@@ -264,10 +264,7 @@ class PyLinearDescent {
             } catch (const Stopped&) {
             }
         }
-        static const char* names[] = {"running", "converged", "stalled", "stopped"};
-        nb::list list;
-        for (const Round& r : records) list.append(as_dict(r));
-        return nb::make_tuple(names[int(status)], list);
+        return ended(status, records, as_dict);
     }
     nb::object certify(double time_left) {
         Round record;
@@ -310,20 +307,7 @@ class PyLinearDescent {
         if (start) terms.check(start->size());
         return terms.terms;
     }
-    static nb::dict as_dict(const Round& r) {
-        nb::dict d;
-        d["round"] = r.round;
-        d["objective"] = r.primal;
-        d["dual"] = r.dual;
-        d["gap"] = r.gap;
-        d["violation"] = r.violation;
-        d["support"] = r.support;
-        d["steps"] = r.steps;
-        d["intercept"] = r.bias;
-        d["passes"] = r.passes;
-        d["ago"] = seconds_since(r.when);
-        return d;
-    }
+    static nb::dict as_dict(const Round& r) { return record_of(r, "passes", nb::float_(r.passes)); }
     LinearDescent descent_;
 };
 
@@ -390,19 +374,11 @@ void bind_terms(nb::module_& m) {
 }
 
 void bind_descent(nb::module_& m) {
-    nb::class_<PyLinearDescent>(m, "LinearDescent", "Coordinate descent with the weights kept.")
+    descent_class<PyLinearDescent>(m, "LinearDescent", "Coordinate descent with the weights kept.")
         .def(nb::init<PyLinearRows&, PyRowTerms&, const std::string&, const std::optional<Doubles>&,
                       std::uint64_t, double>(),
              nb::arg("rows"), nb::arg("terms"), nb::arg("intercept"), nb::arg("start").none(),
              nb::arg("seed"), nb::arg("patience"), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>())
-        .def("advance", &PyLinearDescent::advance, nb::arg("target"), nb::arg("max_rounds"),
-             nb::arg("seconds"), nb::arg("time_left"))
-        .def("certify", &PyLinearDescent::certify, nb::arg("time_left"))
-        .def("figures", &PyLinearDescent::figures)
-        .def_prop_ro("work", &PyLinearDescent::work)
-        .def_prop_ro("interrupted", &PyLinearDescent::interrupted)
-        .def_prop_ro("beta", &PyLinearDescent::beta)
-        .def_prop_ro("scores", &PyLinearDescent::scores)
         .def_prop_ro("weights", &PyLinearDescent::weights);
 }
 

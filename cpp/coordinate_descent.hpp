@@ -9,6 +9,7 @@
 #pragma once
 #include <random>
 
+#include "exact_step.hpp"
 #include "moving_point.hpp"
 
 namespace margrave {
@@ -22,8 +23,8 @@ class CoordinateDescent : public MovingPoint<T> {
   public:
     using Base::y, Base::C, Base::beta, Base::scores, Base::target, Base::watch;
 
-    CoordinateDescent(KernelRows<T> kernel, DualProblem problem, std::uint64_t seed)
-        : Base(std::move(kernel), std::move(problem)), random_(seed), order_(y.size()) {
+    CoordinateDescent(KernelRows<T> kernel, const DualProblem& problem, std::uint64_t seed)
+        : Base(std::move(kernel), problem), random_(seed), order_(y.size()) {
         std::iota(order_.begin(), order_.end(), std::int64_t(0));
     }
 

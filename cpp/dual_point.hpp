@@ -13,98 +13,21 @@
 #pragma once
 #include <array>
 
-#include "kernel_rows.hpp"
-#include "loss.hpp"
+#include "dual_variables.hpp"
 #include "root.hpp"
 
 namespace margrave {
 
-struct Round {
-    std::int64_t round = 0;
-    std::int64_t support = 0;
-    std::int64_t steps = 0;
-    std::int64_t kernel_values = 0;
-    double primal = 0;
-    double dual = 0;
-    double gap = 0;
-    double violation = 0;
-    double bias = 0;
-    double passes = 0;
-    std::chrono::steady_clock::time_point when{};
-};
-
-// The contribution of the rows outside, whose variables are fixed, to a problem on some of the
-// rows. A shift without scores is the linear term of a problem that is not part of a larger one.
-struct FixedPart {
-    std::vector<double> shift;   // of each row's score, by the variables outside
-    std::vector<double> scores;  // of each row, by all variables
-    double dual = 0;             // the outside rows' share of D
-    double gap = 0;              // and of the gap
-    double bound = 0;            // the primal value of the zero model
-};
-
-// The problem to solve. With a free intercept the sum of beta is `sum`; a part of a larger
-// problem keeps the sum that it has. Gaps are relative to the objective or, if larger, to `scale`:
-// the optimum may be zero.
-struct DualProblem {
-    std::vector<int> blocks;  // of rows of the data set
-    LossParams loss;
-    std::vector<double> y;
-    std::vector<double> C;
-    std::vector<double> start;  // values of beta, or none
-    bool has_free_intercept = false;
-    double sum = 0;
-    double scale = 0;
-    FixedPart fixed;
-};
-
 template <class T>
-class DualPoint {
+class DualPoint : public DualVariables<T> {
+    using Base = DualVariables<T>;
+
   public:
-    std::vector<double> y, C, beta, scores;
+    using Base::y, Base::C, Base::beta, Base::scores, Base::watch;
     double target = 1e-3;  // relative duality gap
-    Watch watch;
 
-    DualPoint(KernelRows<T> kernel, DualProblem problem)
-        : y(std::move(problem.y)),
-          C(std::move(problem.C)),
-          beta(std::move(problem.start)),
-          kernel_(std::move(kernel)),
-          blocks_(std::move(problem.blocks)),
-          fixed_(std::move(problem.fixed)),
-          loss_(problem.loss),
-          has_free_intercept_(problem.has_free_intercept),
-          scale_(problem.scale),
-          sums_{problem.sum, -problem.sum} {
-        for (int b : blocks_) {
-            offsets_.push_back(std::int64_t(rows_.size()));
-            for (std::int64_t i = kernel_.starts[b]; i < kernel_.starts[b + 1]; ++i)
-                rows_.push_back(i);
-        }
-        offsets_.push_back(std::int64_t(y.size()));
-        with_loss([&](const auto& loss) {
-            enter_box(loss);
-            fix_sums(loss);
-            for (std::int64_t i = 0; i < std::int64_t(y.size()); ++i) moved(loss, i);
-        });
-        if (fixed_.scores.empty())
-            scores.assign(y.size(), 0.0);
-        else
-            scores = fixed_.scores;
-    }
-
-    // f = K beta from scratch: once before the first round, and to remove drift.
-    bool rebuild() {
-        std::vector<std::int64_t> support;
-        std::vector<double> coef;
-        gather_support(support, coef);
-        const bool nearly_all = 10 * support.size() > 9 * y.size();
-        if (!(blocks_.size() == 1 && nearly_all ? multiply_symmetric() : multiply(support, coef)))
-            return false;
-        if (!fixed_.shift.empty())
-            for (std::size_t i = 0; i < scores.size(); ++i) scores[i] += fixed_.shift[i];
-        return true;
-    }
+    DualPoint(KernelRows<T> kernel, const DualProblem& problem)
+        : Base(std::move(kernel), problem), scale_(problem.scale) {}
 
     // Back to zero, or as near to it as the box allows: for a start whose scores could not be
     // computed in time. Where zero has the wrong sum, the start stays, and its gap is unknown.
@@ -240,33 +163,19 @@ class DualPoint {
     std::int64_t kernel_values() const { return kernel_values_; }
 
   protected:
-    template <class F>
-    void with_loss(F&& f) {
-        Losses::visit(loss_, std::forward<F>(f));
-    }
+    using Base::bound_, Base::fixed_, Base::has_free_intercept_, Base::hi_, Base::kernel_,
+        Base::kernel_values_, Base::left_derivative_, Base::lo_, Base::right_derivative_,
+        Base::rows_, Base::sums_;
+    using Base::gather_support, Base::moved, Base::shift, Base::side, Base::sums_over,
+        Base::with_loss;
 
-    // Which of the sums a row belongs to.
-    template <class L>
-    int side(const L&, std::int64_t i) const {
-        return L::sides && y[i] < 0;
-    }
     template <class L>
     double bias(const L& loss, std::int64_t i) const {
         return bias_[side(loss, i)];
     }
-    double shift(std::int64_t i) const { return fixed_.shift.empty() ? 0.0 : fixed_.shift[i]; }
     template <class L>
     double gap_term(const L& loss, std::int64_t i) const {
         return loss.gap(y[i], C[i], beta[i], scores[i] + bias(loss, i));
-    }
-
-    // Updates the derivatives of h at a variable that has a new value.
-    template <class L>
-    void moved(const L& loss, std::int64_t i) {
-        right_derivative_[i] =
-            beta[i] < hi_[i] ? loss.right_derivative(y[i], C[i], beta[i]) : kInfinity;
-        left_derivative_[i] =
-            beta[i] > lo_[i] ? loss.left_derivative(y[i], C[i], beta[i]) : -kInfinity;
     }
 
     // Sums over all rows in chunks of fixed size, to be added in order: the same for any number of
@@ -387,129 +296,15 @@ class DualPoint {
         last_.kernel_values = kernel_values_;
     }
 
-    KernelRows<T> kernel_;
-    std::vector<int> blocks_;
-    std::vector<std::int64_t> offsets_;  // where the rows of each block begin
-    std::vector<std::int64_t> rows_;     // the data set's number of each row
-    FixedPart fixed_;
-    LossParams loss_;
-    bool has_free_intercept_;
     double scale_;
     Round last_;
     // Of each side; of the first alone where there is one.
-    std::array<double, 2> sums_;  // of beta
     std::array<double, 2> top_{}, bottom_{}, middle_{}, bias_{};
-    std::vector<double> lo_, hi_;                             // the box
-    std::vector<double> right_derivative_, left_derivative_;  // of h, infinite at a bound
-    double own_gap_ = 0;                                      // without the fixed part's share
+    double own_gap_ = 0;  // without the fixed part's share
     double negligible_ = 0;
     std::int64_t steps_ = 0;
-    std::int64_t kernel_values_ = 0;
 
   private:
-    // The box, a start inside it, and the primal value of the zero model.
-    template <class L>
-    void enter_box(const L& loss) {
-        const std::size_t n = y.size();
-        const bool cold = beta.empty();
-        beta.resize(n);
-        lo_.resize(n);
-        hi_.resize(n);
-        right_derivative_.resize(n);
-        left_derivative_.resize(n);
-        for (std::size_t i = 0; i < n; ++i) {
-            if (cold) beta[i] = loss.start(y[i], C[i]);
-            lo_[i] = loss.lo(y[i], C[i]);
-            hi_[i] = loss.hi(y[i], C[i]);
-            beta[i] = std::clamp(beta[i], lo_[i], hi_[i]);
-            bound_ += loss.value(y[i], C[i], 0.0);
-        }
-        if (!fixed_.shift.empty()) bound_ = fixed_.bound;
-    }
-
-    // A part of a larger problem keeps its sums; any other start is brought to the sums asked for.
-    template <class L>
-    void fix_sums(const L& loss) {
-        if (!fixed_.scores.empty()) {
-            sums_ = {0, 0};
-            for (std::size_t i = 0; i < y.size(); ++i)
-                sums_[side(loss, std::int64_t(i))] += beta[i];
-        } else if (has_free_intercept_) {
-            for (int s = 0; s <= loss.sides; ++s)
-                balance(s, [&](std::int64_t i) { return side(loss, i) == s; });
-        }
-    }
-
-    // The variables of the sign that is too heavy are scaled down; if that does not suffice, all
-    // variables move by the same share of their room.
-    template <class F>
-    void balance(int s, F&& on_side) {
-        const std::int64_t n = std::int64_t(beta.size());
-        double positive = 0;
-        double negative = 0;
-        double room_up = 0;
-        double room_down = 0;
-        for (std::int64_t i = 0; i < n; ++i) {
-            if (!on_side(i)) continue;
-            (beta[i] > 0 ? positive : negative) += std::fabs(beta[i]);
-            room_up += hi_[i] - beta[i];
-            room_down += beta[i] - lo_[i];
-        }
-        const double excess = positive - negative - sums_[s];
-        if (std::fabs(excess) <= 1e-12 * std::max(positive, negative)) return;  // rounding
-        const bool rise = excess < -negative;
-        const bool fall = excess > positive;
-        for (std::int64_t i = 0; i < n; ++i) {
-            if (!on_side(i)) continue;
-            if (rise)
-                beta[i] += (hi_[i] - beta[i]) * std::min(1.0, -excess / room_up);
-            else if (fall)
-                beta[i] -= (beta[i] - lo_[i]) * std::min(1.0, excess / room_down);
-            else if (excess > 0 && beta[i] > 0)
-                beta[i] *= 1 - excess / positive;
-            else if (excess < 0 && beta[i] < 0)
-                beta[i] *= 1 + excess / negative;
-        }
-    }
-
-    void gather_support(std::vector<std::int64_t>& support, std::vector<double>& coef) const {
-        for (std::int64_t i = 0; i < std::int64_t(beta.size()); ++i)
-            if (beta[i] != 0) {
-                support.push_back(rows_[i]);
-                coef.push_back(beta[i]);
-            }
-    }
-
-    // scores = K beta block by block, from cached kernel rows where there are any.
-    bool multiply(const std::vector<std::int64_t>& support, const std::vector<double>& coef) {
-        for (std::size_t b = 0; b < blocks_.size(); ++b) {
-            double* to = scores.data() + offsets_[b];
-            std::fill(to, to + offsets_[b + 1] - offsets_[b], 0.0);
-            const std::int64_t computed =
-                kernel_.add(support, coef.data(), 1, blocks_[b], b == 0, to, &watch);
-            if (computed < 0) return false;
-            kernel_values_ += computed;
-        }
-        return true;
-    }
-    // The same for all rows with all rows, which takes half of the kernel values.
-    bool multiply_symmetric() {
-        if (!kernel_.source->apply_among(Subset::of(rows_), beta.data(), scores.data(), &watch))
-            return false;
-        kernel_values_ += kernel_.source->values_computed_among(std::int64_t(y.size()));
-        return true;
-    }
-    // sums = K[points, rows] coef
-    bool sums_over(const std::vector<std::int64_t>& rows, const std::vector<double>& coef,
-                   const std::vector<std::int64_t>& points, std::vector<double>& sums) {
-        const Subset from = Subset::of(rows);
-        const Subset to = Subset::of(points);
-        sums.resize(points.size());
-        if (!kernel_.source->apply(from, coef.data(), 1, to, sums.data(), &watch)) return false;
-        kernel_values_ += kernel_.source->values_computed(from.count, to.count);
-        return true;
-    }
-
     // Scores in double precision: first of the rows with a coefficient, then of those with a loss,
     // then of those that the drift seen so far could give one.
     template <class L>
@@ -593,7 +388,6 @@ class DualPoint {
     }
 
     bool unknown_ = false;  // the scores do not belong to beta
-    double bound_ = 0;      // the primal value of the zero model
     double gap_sum_ = 0;
 };
 

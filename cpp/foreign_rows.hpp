@@ -4,7 +4,7 @@
 #include <unordered_map>
 
 #include "cache.hpp"
-#include "source.hpp"
+#include "tile_source.hpp"
 
 namespace margrave {
 

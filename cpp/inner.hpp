@@ -14,6 +14,7 @@
 #pragma once
 #include <initializer_list>
 
+#include "exact_step.hpp"
 #include "isa.hpp"
 
 namespace margrave {

@@ -186,5 +186,14 @@ struct KernelList {
 using Kernels =
     KernelList<Linear, Rbf, Polynomial, Sigmoid, Laplacian, Exponential, Matern32, Matern52>;
 
+// The kernel's value, without the offset, at what its pairing makes of two points.
+inline double value_of(const KernelParams& kernel, double number) {
+    double value = 0;
+    Kernels::visit(kernel.id, [&](auto k) {
+        value = decltype(k)::template map<Vec<double>, double>(kernel, splat(number))[0];
+    });
+    return value;
+}
+
 }  // namespace MARGRAVE_ISA
 }  // namespace margrave

@@ -1,7 +1,7 @@
 // Kernel rows of one data set in one precision: their source, their cache and the threads.
 #pragma once
 #include "cache.hpp"
-#include "source.hpp"
+#include "tile_source.hpp"
 
 namespace margrave {
 

@@ -14,7 +14,8 @@
 #include <chrono>
 #include <numeric>
 
-#include "dual_point.hpp"
+#include "dual_problem.hpp"
+#include "exact_step.hpp"
 #include "linear_rows.hpp"
 #include "moving_point.hpp"
 #include "row_terms.hpp"

@@ -17,8 +17,8 @@ class MovingPoint : public DualPoint<T> {
   public:
     using Base::y, Base::scores, Base::watch;
 
-    MovingPoint(KernelRows<T> kernel, DualProblem problem)
-        : Base(std::move(kernel), std::move(problem)) {
+    MovingPoint(KernelRows<T> kernel, const DualProblem& problem)
+        : Base(std::move(kernel), problem) {
         kernel_.cache->use(blocks_);
         diagonal_.assign(y.size(), NAN);
     }

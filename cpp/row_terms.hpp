@@ -4,7 +4,7 @@
 #include <array>
 
 #include "compensated.hpp"
-#include "loss.hpp"
+#include "exact_step.hpp"
 #include "root.hpp"
 #include "team.hpp"
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "dual_point.hpp"
+#include "dual_problem.hpp"
 
 namespace margrave {
 

@@ -31,8 +31,8 @@ class WorkingSet : public MovingPoint<T> {
   public:
     using Base::y, Base::C, Base::beta, Base::scores, Base::target, Base::watch;
 
-    WorkingSet(KernelRows<T> kernel, DualProblem problem, int size)
-        : Base(std::move(kernel), std::move(problem)) {
+    WorkingSet(KernelRows<T> kernel, const DualProblem& problem, int size)
+        : Base(std::move(kernel), problem) {
         const std::int64_t n = std::int64_t(y.size());
         capacity_ = int(std::min<std::int64_t>(n, size));
         // Not a power of two, so that columns spread over the cache.

@@ -62,6 +62,14 @@ def diabetes():
     return standardized(d.data), (d.target - d.target.mean()) / d.target.std()
 
 
+def wide(n=60, d=800, seed=20260101):
+    """Rows that are nearly orthogonal: there tanh(gamma x.z + coef0) is positive definite."""
+    rng = np.random.default_rng(seed)
+    X = 2.0 * rng.standard_normal((n, d)) / np.sqrt(d)
+    signal = 3.0 * X[:, :20].sum(axis=1) + 0.5 * rng.standard_normal(n)
+    return X, np.where(signal > 0, 1.0, -1.0)
+
+
 SETS = {
     "iris": iris,
     "iris12": iris12,
@@ -71,6 +79,7 @@ SETS = {
     "moons": moons400,
     "moons200": moons200,
     "diabetes": diabetes,
+    "wide": wide,
 }
 
 

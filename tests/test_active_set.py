@@ -27,10 +27,7 @@ def used_active_rows(progress):
 
 @pytest.mark.parametrize("record", golden.RECORDS, ids=lambda r: r.name)
 def test_golden(record):
-    X, y = record.arrays()
-    kernel, loss = (record.kernel, record.kernel_parameters), (record.loss, record.loss_parameters)
-    problem = build.problem(X, y, record.C, loss, kernel, record.intercept)
-    solution, progress = build.run(problem, tol=1e-10)
+    solution, progress = build.run(build.problem(*record.problem()), tol=1e-10)
     assert solution.converged and solution.gap <= 1e-10
     assert solution.objective == pytest.approx(record.objective, rel=1e-8)
     is_dense = Loss(record.loss, **record.loss_parameters).is_dense

@@ -43,9 +43,8 @@ def golden_model(record, **settings):
         theta, n = record.loss_parameters["theta"], len(record.arrays()[1])
         lam = record.C * n * (1.0 - theta) ** 2
         return ODMClassifier(lam, record.loss_parameters["upsilon"], theta, **parameters)
-    if record.loss == "epsilon_insensitive":
-        return SVR(record.C, **record.loss_parameters, **parameters)
-    return SVC(record.C, loss=record.loss, **parameters)
+    estimator = SVC if oracle.LOSSES[record.loss].labels else SVR
+    return estimator(record.C, loss=record.loss, **record.loss_parameters, **parameters)
 
 
 @pytest.mark.parametrize("number", range(len(GOLDEN)), ids=lambda k: GOLDEN[k].name)

@@ -82,9 +82,7 @@ def test_optimum(solver, loss, intercept):
     "record", [r for r in RECORDS if r.kernel == "linear"], ids=lambda r: r.name
 )
 def test_goldens(solver, record):
-    X, y = record.arrays()
-    loss = (record.loss, record.loss_parameters)
-    problem = build.problem(X, y, record.C, loss, LINEAR, record.intercept)
+    problem = build.problem(*record.problem())
     found, _ = run(problem, solver, tol=1e-10)
     check(found, problem, 1e-10)
     assert found.objective == pytest.approx(record.objective, rel=1e-8)

@@ -28,9 +28,8 @@ def terms(request):
 @pytest.mark.parametrize("record", RECORDS, ids=lambda r: r.name)
 def test_golden(record):
     X, y = record.arrays()
-    K = KERNELS[record.kernel](X, X, **record.kernel_parameters)
-    loss = LOSSES[record.loss](**record.loss_parameters)
-    found = solve(K, y, record.C, loss, record.intercept)
+    K = cases.oracle_kernel(record.kernel_case)(X, X)
+    found = solve(K, y, record.C, cases.oracle_loss(record.loss_case), record.intercept)
     assert -1e-14 <= found.gap <= 1e-12
     assert found.primal == pytest.approx(record.objective, rel=1e-12)
     rows = list(record.rows)

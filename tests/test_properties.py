@@ -255,10 +255,8 @@ LARGER = [
 
 def solve_record(record, X=None, **settings):
     """Solve a golden problem, by default to the tolerance of float64 tiles."""
-    stored, y = record.arrays()
-    kernel, loss = (record.kernel, record.kernel_parameters), (record.loss, record.loss_parameters)
-    X = stored if X is None else X
-    return build.solve(X, y, record.C, loss, kernel, record.intercept, **settings)
+    stored, *rest = record.problem()
+    return build.solve(stored if X is None else X, *rest, **settings)
 
 
 @pytest.mark.parametrize("record", LARGER, ids=lambda r: r.name)

@@ -1,8 +1,10 @@
 """Losses, described by name and parameters.
 
 A loss enters the dual through h_i(beta) = C_i loss_i*(-beta / C_i). The arithmetic (value,
-conjugate, box, one-variable step, gap term) is compiled once for every loss in ``cpp/loss.hpp``;
-here a loss is a small immutable object that can be pickled and names its compiled counterpart.
+conjugate, box, gap term) is compiled once for every loss in ``cpp/loss.hpp``, and exact steps in
+``cpp/exact_step.hpp``; here a loss is a small immutable object that can be pickled and names its
+compiled counterpart.
+
 """
 
 from __future__ import annotations
@@ -112,7 +114,7 @@ NUMBERS = tuple(field.name for field in fields(Loss) if field.name != "name")
 
 @dataclass(frozen=True)
 class JointLoss:
-    """A loss of the scores of all classes; its steps are compiled in ``cpp/joint.hpp``.
+    """A loss of the scores of all classes; its steps are compiled in ``cpp/joint_loss.hpp``.
 
     ``value(f, y)`` is the loss of each row, ``conjugate(p, y)`` the dual's term of a point p_i of
     the simplex, where beta_i = C_i (e_y - p_i).

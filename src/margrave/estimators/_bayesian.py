@@ -5,17 +5,21 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
+from sklearn.base import is_classifier, is_regressor
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.multiclass import check_classification_targets
 
 from margrave._sklearn import Interval, StrOptions
 from margrave.estimators._advice import outside
 from margrave.estimators._base import KernelEstimator
 from margrave.estimators._input import Floats, Rows, take
-from margrave.estimators._transaction import complete
+from margrave.estimators._remote import on_every_rank
+from margrave.estimators._transaction import complete, transaction
 from margrave.models import Landmarks, Posterior
 from margrave.problem import BaseProblem, Data, is_joint
 from margrave.progress import Progress
@@ -24,6 +28,9 @@ from margrave.rows import AnyRows, Matrix, blocks_of, in_memory, is_csr
 from margrave.solvers import Gibbs, Settings
 from margrave.solvers.bayes.gibbs import Sampled
 from margrave.solvers.linear.augmentation import check_memory, featured
+from margrave.typing import MatrixLike, VectorLike
+
+ProblemsOn: TypeAlias = Callable[[Data], Sequence[BaseProblem]]
 
 _MOST_R_HAT, _LEAST_ESS = 1.05, 100.0
 
@@ -53,17 +60,41 @@ class BayesianEstimator(KernelEstimator):
             f" {self.solver!r}; SVC and SVR have solver='em' for the point estimate"
         )
 
-    def _sample(
-        self,
-        X: AnyRows,
-        rows: Rows,
-        weight: Floats,
-        problems_on: Callable[[Data], Sequence[BaseProblem]],
-    ) -> None:
-        """Sample the weights of one or several problems, and store the posterior.
+    def _problems(self, y: NDArray[Any], C: Floats) -> ProblemsOn:
+        """Check these targets; return the function that makes their problems on given data."""
+        raise NotImplementedError
 
-        `problems_on` makes the problems on given data.
+    @transaction
+    @on_every_rank
+    def fit(self, X: MatrixLike, y: VectorLike, sample_weight: VectorLike | None = None) -> Self:
+        """Sample the posterior.
+
+        Parameters
+        ----------
+        X : {array-like, sparse} of shape (n_samples, n_features)
+            Rows; a square kernel matrix when `kernel="precomputed"`.
+        y : array-like of shape (n_samples,)
+            Labels of a classifier, targets of a regressor.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weight of each row: two is equivalent to repeating the row, zero to leaving it out.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
         """
+        self._check_parameters()
+        self._sampler()
+        checked, given = self._check_training(X, y, numbers=is_regressor(self))
+        if is_classifier(self):
+            check_classification_targets(given)
+        weight = self._check_weights(checked, sample_weight)
+        rows = np.flatnonzero(weight)
+        self._sample(checked, rows, weight, self._problems(given[rows], 2.0 * weight[rows]))
+        return self
+
+    def _sample(self, X: AnyRows, rows: Rows, weight: Floats, problems_on: ProblemsOn) -> None:
+        """Sample the weights of one or several problems, and store the posterior."""
         sampler = self._sampler()
         sampler.check()
         for name in ("support_", "tuning_"):  # of an earlier fit

@@ -37,6 +37,11 @@ _TEXTS = {
         for all losses and intercepts; "svrg", "csvrg" and "dsvrg" for the linear kernel and
         smooth losses without a free intercept. Or an object from :mod:`margrave.solvers`. A
         combination that does not work raises a ValueError that names the alternatives.""",
+    "hull_solver": """\
+    solver : str or solver object, default="auto"
+        How to solve: "auto" and "pairs" (any kernel), "gilbert" (Frank-Wolfe; any kernel, best
+        where many rows are at their caps), "saddle" (linear kernel), "exact", or an object from
+        :mod:`margrave.solvers`.""",
     "budgets": """\
     engine : {"serial", "threads"} or engine object, default=None
         Where solvers with several workers run; None for threads of this process.
@@ -74,6 +79,13 @@ _TEXTS = {
         trained on rows outside memory, they are lost when it is pickled.
     n_support_ : ndarray of shape (n_classes,)
         Number of support vectors per class.""",
+    "decision_functions": """\
+    dual_coef_ : {ndarray, sparse} of shape (n_classes - 1, n_SV)
+        Coefficients of the decision functions, laid out as in scikit-learn.
+    intercept_ : ndarray of shape (n_problems,)
+        Intercepts of the decision functions.
+    coef_ : ndarray of shape (n_problems, n_features)
+        Feature weights, for the linear kernel only.""",
     "support": """\
     support_ : ndarray of shape (n_SV,)
         Rows of X with a nonzero coefficient.

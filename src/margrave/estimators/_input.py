@@ -36,18 +36,26 @@ _ACCEPTED: dict[str, Any] = {
 }
 
 
+# LIBSVM's parameters that no estimator has, and what there is instead
+_COUNTERPARTS = {
+    "cache_size": "use memory_limit (bytes, or for example '4GiB')",
+    "shrinking": "not needed, shrinking is automatic",
+}
+
+
 def refuses(**counterparts: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Decorate a constructor: unsupported arguments raise a TypeError that names the alternative.
 
     The signature is unchanged, since scikit-learn reads the parameters from it.
     """
+    refused = {**_COUNTERPARTS, **counterparts}
 
     def decorate(init: Callable[P, T]) -> Callable[P, T]:
         @functools.wraps(init)
         def checked(*args: P.args, **kwargs: P.kwargs) -> T:
-            for name in kwargs.keys() & counterparts.keys():
+            for name in kwargs.keys() & refused.keys():
                 owner = type(args[0]).__name__
-                raise TypeError(f"{owner} has no argument {name!r}: {counterparts[name]}")
+                raise TypeError(f"{owner} has no argument {name!r}: {refused[name]}")
             return init(*args, **kwargs)
 
         return checked

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from numbers import Real
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import stats
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils.multiclass import check_classification_targets
 
 from margrave._sklearn import Interval, StrOptions
 from margrave.engines import EngineLike
-from margrave.estimators._bayesian import BayesianEstimator
+from margrave.estimators._bayesian import BayesianEstimator, ProblemsOn
 from margrave.estimators._docs import documented
 from margrave.estimators._input import Floats, Rows
-from margrave.estimators._remote import lazily, on_every_rank
-from margrave.estimators._transaction import transaction
+from margrave.estimators._remote import lazily
 from margrave.losses import Loss
 from margrave.problem import BaseProblem, Data, JointProblem, Problem
 from margrave.progress import Callback
 from margrave.rows import AnyRows, in_memory
 from margrave.solvers import Solver
-from margrave.typing import MatrixLike, Seed, VectorLike
+from margrave.typing import MatrixLike, Seed
 
 
 @documented
@@ -166,38 +165,13 @@ class BayesianSVC(ClassifierMixin, BayesianEstimator):  # type: ignore[misc]
         self.verbose = verbose
         self.callbacks = callbacks
 
-    @transaction
-    @on_every_rank
-    def fit(self, X: MatrixLike, y: VectorLike, sample_weight: VectorLike | None = None) -> Self:
-        """Sample the posterior.
-
-        Parameters
-        ----------
-        X : {array-like, sparse} of shape (n_samples, n_features)
-            Rows; a square kernel matrix when `kernel="precomputed"`.
-        y : array-like of shape (n_samples,)
-            Labels.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weight of each row: two is equivalent to repeating the row, zero to leaving it out.
-
-        Returns
-        -------
-        self : object
-            The fitted estimator.
-        """
-        self._check_parameters()
-        self._sampler()
-        checked, given = self._check_training(X, y)
-        check_classification_targets(given)
-        weight = self._check_weights(checked, sample_weight)
-        rows = np.flatnonzero(weight)
-        self.classes_, labels = np.unique(given[rows], return_inverse=True)
+    def _problems(self, y: NDArray[Any], C: Floats) -> ProblemsOn:
+        self.classes_, labels = np.unique(y, return_inverse=True)
         k = len(self.classes_)
         if k < 2:
             raise ValueError(
                 f"{type(self).__name__} needs at least two classes, but there is only 1 class in y"
             )
-        C = 2.0 * weight[rows]
         self._scheme = "binary" if k == 2 else self.multi_class
 
         def problems_on(data: Data) -> Sequence[BaseProblem]:
@@ -207,8 +181,7 @@ class BayesianSVC(ClassifierMixin, BayesianEstimator):  # type: ignore[misc]
             signs = [np.where(labels == c, 1.0, -1.0) for c in positive]
             return [Problem(data, None, s, C, Loss("hinge"), self.intercept) for s in signs]
 
-        self._sample(checked, rows, weight, problems_on)
-        return self
+        return problems_on
 
     @lazily
     def decision_function(self, X: MatrixLike, return_std: bool = False) -> Any:
@@ -226,13 +199,10 @@ class BayesianSVC(ClassifierMixin, BayesianEstimator):  # type: ignore[misc]
         deviations : ndarray of the same shape
             Only if `return_std`.
         """
-        mean, deviation = self._both(X)
+        mean, deviation = self._moments(self._check_rows(X, reset=False))
         if len(self.classes_) == 2:
             mean, deviation = mean[:, 0], deviation[:, 0]
         return (mean, deviation) if return_std else mean
-
-    def _both(self, X: MatrixLike) -> tuple[Floats, Floats]:
-        return self._moments(self._check_rows(X, reset=False))
 
     @lazily
     def predict(self, X: MatrixLike, return_std: bool = False) -> Any:
@@ -413,38 +383,10 @@ class BayesianSVR(RegressorMixin, BayesianEstimator):  # type: ignore[misc]
         self.verbose = verbose
         self.callbacks = callbacks
 
-    @transaction
-    @on_every_rank
-    def fit(self, X: MatrixLike, y: VectorLike, sample_weight: VectorLike | None = None) -> Self:
-        """Sample the posterior.
-
-        Parameters
-        ----------
-        X : {array-like, sparse} of shape (n_samples, n_features)
-            Rows; a square kernel matrix when `kernel="precomputed"`.
-        y : array-like of shape (n_samples,)
-            Targets.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weight of each row: two is equivalent to repeating the row, zero to leaving it out.
-
-        Returns
-        -------
-        self : object
-            The fitted estimator.
-        """
-        self._check_parameters()
-        self._sampler()
-        checked, given = self._check_training(X, y, numbers=True)
-        weight = self._check_weights(checked, sample_weight)
-        rows = np.flatnonzero(weight)
+    def _problems(self, y: NDArray[Any], C: Floats) -> ProblemsOn:
         loss = Loss("epsilon_insensitive", epsilon=float(self.epsilon))
-        targets, C = np.ascontiguousarray(given[rows], dtype=np.float64), 2.0 * weight[rows]
-
-        def problems_on(data: Data) -> Sequence[BaseProblem]:
-            return [Problem(data, None, targets, C, loss, self.intercept)]
-
-        self._sample(checked, rows, weight, problems_on)
-        return self
+        targets = np.ascontiguousarray(y, dtype=np.float64)
+        return lambda data: [Problem(data, None, targets, C, loss, self.intercept)]
 
     @lazily
     def predict(self, X: MatrixLike, return_std: bool = False) -> Any:

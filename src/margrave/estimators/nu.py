@@ -49,21 +49,13 @@ class NuSVC(HullClassifier):
     break_ties : bool, default=True
         Break ties between votes by the confidences, so that `predict` is the largest decision;
         False takes the first class, as scikit-learn does by default. Needs "ovr" for the shape.
-    solver : str or solver object, default="auto"
-        How to solve: "auto" and "pairs" (any kernel), "gilbert" (Frank-Wolfe; any kernel, best
-        where many rows are at their caps), "saddle" (linear kernel), "exact", or an object from
-        :mod:`margrave.solvers`.
+    <hull_solver>
     <budgets>
 
     Attributes
     ----------
     <classes>
-    dual_coef_ : {ndarray, sparse} of shape (n_classes - 1, n_SV)
-        Coefficients of the decision functions, laid out as in scikit-learn.
-    intercept_ : ndarray of shape (n_problems,)
-        Intercepts of the decision functions.
-    coef_ : ndarray of shape (n_problems, n_features)
-        Feature weights, for the linear kernel only.
+    <decision_functions>
     rho_ : float, or ndarray of shape (n_problems,) for more than two classes
         Half the width of the margin times the length of z: the decision function is
         (z'x - b) / rho.
@@ -97,8 +89,6 @@ class NuSVC(HullClassifier):
     }
 
     @refuses(
-        cache_size="use memory_limit (bytes, or for example '4GiB')",
-        shrinking="not needed, shrinking is automatic",
         probability="wrap the estimator in sklearn.calibration.CalibratedClassifierCV",
         class_weight="use sample_weight",
     )
@@ -186,21 +176,13 @@ class HardMarginSVC(HullClassifier):
     Parameters
     ----------
     <kernel>
-    solver : str or solver object, default="auto"
-        How to solve: "auto" and "pairs" (any kernel), "gilbert" (Frank-Wolfe; any kernel, best
-        where many rows are at their caps), "saddle" (linear kernel), "exact", or an object from
-        :mod:`margrave.solvers`.
+    <hull_solver>
     <budgets>
 
     Attributes
     ----------
     <classes>
-    dual_coef_ : {ndarray, sparse} of shape (n_classes - 1, n_SV)
-        Coefficients of the decision functions, laid out as in scikit-learn.
-    intercept_ : ndarray of shape (n_problems,)
-        Intercepts of the decision functions.
-    coef_ : ndarray of shape (n_problems, n_features)
-        Feature weights, for the linear kernel only.
+    <decision_functions>
     rho_ : float, or ndarray of shape (n_problems,) for more than two classes
         The decision function is (z'x - b) / rho; at the optimum rho is U.
     margin_ : float or ndarray
@@ -224,8 +206,6 @@ class HardMarginSVC(HullClassifier):
 
     @refuses(
         C="the margin is hard; SVC and NuSVC have soft ones",
-        cache_size="use memory_limit (bytes, or for example '4GiB')",
-        shrinking="not needed, shrinking is automatic",
         probability="wrap the estimator in sklearn.calibration.CalibratedClassifierCV",
         class_weight="weights have no effect on a hard margin",
     )

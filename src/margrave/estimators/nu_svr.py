@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
-from sklearn.base import RegressorMixin
 
 from margrave._sklearn import Interval
 from margrave.blocks.hull import level
@@ -18,9 +17,7 @@ from margrave.engines import EngineLike
 from margrave.estimators._docs import documented
 from margrave.estimators._hull import centred, combination_of, refuse_solver
 from margrave.estimators._input import Floats, Rows, refuses, take
-from margrave.estimators._remote import lazily, on_every_rank
-from margrave.estimators._single import SingleEstimator
-from margrave.estimators._transaction import transaction
+from margrave.estimators._regressor import KernelRegressor
 from margrave.losses import Loss
 from margrave.problem import Data, Problem
 from margrave.progress import Callback
@@ -28,7 +25,7 @@ from margrave.resources import thread_count
 from margrave.rows import AnyRows, in_memory
 from margrave.solvers import Solution, Solver
 from margrave.solvers.certificate import Certificate, certify_tube, with_certificate
-from margrave.typing import MatrixLike, Seed, VectorLike
+from margrave.typing import Seed, VectorLike
 
 # if the sum of |beta| over both copies of each row exceeds that of their differences by this
 # factor, scores have to be recomputed
@@ -36,7 +33,7 @@ _CANCELLED = 1.01
 
 
 @documented
-class NuSVR(RegressorMixin, SingleEstimator):  # type: ignore[misc]
+class NuSVR(KernelRegressor):
     r"""Nu support vector regression with a certificate.
 
     With sample weights s_i the problem is
@@ -80,15 +77,12 @@ class NuSVR(RegressorMixin, SingleEstimator):  # type: ignore[misc]
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **SingleEstimator._parameter_constraints,
+        **KernelRegressor._parameter_constraints,
         "nu": [Interval(Real, 0.0, 1.0, closed="right")],
         "C": [Interval(Real, 0.0, None, closed="neither")],
     }
 
-    @refuses(
-        cache_size="use memory_limit (bytes, or for example '4GiB')",
-        shrinking="not needed, shrinking is automatic",
-    )
+    @refuses()
     def __init__(
         self,
         nu: float = 0.5,
@@ -133,67 +127,6 @@ class NuSVR(RegressorMixin, SingleEstimator):  # type: ignore[misc]
     def _check_parameters(self) -> None:
         super()._check_parameters()
         refuse_solver(self)
-
-    @transaction
-    @on_every_rank
-    def fit(self, X: MatrixLike, y: VectorLike, sample_weight: VectorLike | None = None) -> Self:
-        """Fit the model.
-
-        Parameters
-        ----------
-        X : {array-like, sparse} of shape (n_samples, n_features)
-            Rows; a square kernel matrix when `kernel="precomputed"`. float32 is not converted.
-        y : array-like of shape (n_samples,)
-            Targets.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weight of each row: two is equivalent to repeating the row, zero to leaving it out.
-
-        Returns
-        -------
-        self : object
-            The fitted estimator.
-        """
-        self._check_parameters()
-        rows, targets = self._check_training(X, y, numbers=True)
-        self._fit(rows, targets.astype(np.float64), sample_weight)
-        return self
-
-    @lazily
-    def predict(self, X: MatrixLike) -> Floats:
-        """Predict targets.
-
-        Parameters
-        ----------
-        X : {array-like, sparse} of shape (n_samples, n_features)
-            Rows; kernel values with the training rows when `kernel="precomputed"`.
-
-        Returns
-        -------
-        y : ndarray of shape (n_samples,)
-        """
-        rows = self._check_rows(X, reset=False)
-        predicted: Floats = self._scores(rows, self._precision)[:, 0] + self.intercept_[0]
-        return predicted
-
-    def certify(
-        self, X: MatrixLike, y: VectorLike, sample_weight: VectorLike | None = None
-    ) -> float:
-        """Compute the relative duality gap of the fitted model on its training data.
-
-        It is recomputed in double precision from the fitted attributes.
-
-        Parameters
-        ----------
-        X, y, sample_weight
-            The training data, in the same order.
-
-        Returns
-        -------
-        gap : float
-            Relative duality gap; inf if the kernel is not positive semidefinite.
-        """
-        rows, targets = self._check_training(X, y, reset=False, numbers=True)
-        return self._certify(rows, targets.astype(np.float64), sample_weight)
 
     def _certify(self, X: AnyRows, y: Floats, sample_weight: VectorLike | None) -> float:
         if not self._has_rows(X):

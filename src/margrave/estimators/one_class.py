@@ -69,10 +69,7 @@ class OneClassSVM(OutlierMixin, SingleEstimator):  # type: ignore[misc]
         "nu": [Interval(Real, 0.0, 1.0, closed="right")],
     }
 
-    @refuses(
-        cache_size="use memory_limit (bytes, or for example '4GiB')",
-        shrinking="not needed, shrinking is automatic",
-    )
+    @refuses()
     def __init__(
         self,
         nu: float = 0.5,

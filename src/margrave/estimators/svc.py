@@ -94,8 +94,6 @@ class SVC(KernelClassifier):
     }
 
     @refuses(
-        cache_size="use memory_limit (bytes, or for example '4GiB')",
-        shrinking="not needed, shrinking is automatic",
         probability="wrap the estimator in sklearn.calibration.CalibratedClassifierCV",
     )
     def __init__(

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from numbers import Real
-from typing import Any, ClassVar, Self
-
-import numpy as np
-from sklearn.base import RegressorMixin
+from typing import Any, ClassVar
 
 from margrave import _core
 from margrave._sklearn import Interval, StrOptions
 from margrave.engines import EngineLike
 from margrave.estimators._docs import documented
 from margrave.estimators._input import Floats, refuses
-from margrave.estimators._remote import lazily, on_every_rank
-from margrave.estimators._single import SingleEstimator
-from margrave.estimators._transaction import transaction
+from margrave.estimators._regressor import KernelRegressor
 from margrave.losses import LOSSES, Loss
 from margrave.problem import Data, Problem
 from margrave.progress import Callback
 from margrave.solvers import Solver
-from margrave.typing import MatrixLike, Seed, VectorLike
+from margrave.typing import Seed
 
 
 @documented
-class SVR(RegressorMixin, SingleEstimator):  # type: ignore[misc]
+class SVR(KernelRegressor):
     r"""Support vector regression with a certificate.
 
     With penalties C_i = C * sample_weight the problem is
@@ -77,7 +72,7 @@ class SVR(RegressorMixin, SingleEstimator):  # type: ignore[misc]
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **SingleEstimator._parameter_constraints,
+        **KernelRegressor._parameter_constraints,
         "C": [Interval(Real, 0.0, None, closed="neither")],
         "epsilon": [Interval(Real, 0.0, None, closed="left")],
         "loss": [StrOptions({name for name in LOSSES if not _core.Loss(name).labels})],
@@ -85,10 +80,7 @@ class SVR(RegressorMixin, SingleEstimator):  # type: ignore[misc]
         "intercept": [StrOptions({"free", "regularized"}), None],
     }
 
-    @refuses(
-        cache_size="use memory_limit (bytes, or for example '4GiB')",
-        shrinking="not needed, shrinking is automatic",
-    )
+    @refuses()
     def __init__(
         self,
         C: float = 1.0,
@@ -136,68 +128,10 @@ class SVR(RegressorMixin, SingleEstimator):  # type: ignore[misc]
         self.warm_start = warm_start
         self.callbacks = callbacks
 
-    @transaction
-    @on_every_rank
-    def fit(self, X: MatrixLike, y: VectorLike, sample_weight: VectorLike | None = None) -> Self:
-        """Fit the model.
-
-        Parameters
-        ----------
-        X : {array-like, sparse} of shape (n_samples, n_features)
-            Rows; a square kernel matrix when `kernel="precomputed"`. float32 is not converted.
-        y : array-like of shape (n_samples,)
-            Targets.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weight of each row: two is equivalent to repeating the row, zero to leaving it out.
-
-        Returns
-        -------
-        self : object
-            The fitted estimator.
-        """
-        self._check_parameters()
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
         if self.loss == "huber" and self.epsilon == 0.0:
             raise ValueError("loss='huber' needs epsilon > 0, got epsilon=0")
-        rows, targets = self._check_training(X, y, numbers=True)
-        self._fit(rows, targets.astype(np.float64), sample_weight)
-        return self
-
-    @lazily
-    def predict(self, X: MatrixLike) -> Floats:
-        """Predict targets.
-
-        Parameters
-        ----------
-        X : {array-like, sparse} of shape (n_samples, n_features)
-            Rows; kernel values with the training rows when `kernel="precomputed"`.
-
-        Returns
-        -------
-        y : ndarray of shape (n_samples,)
-        """
-        rows = self._check_rows(X, reset=False)
-        predicted: Floats = self._scores(rows, self._precision)[:, 0] + self.intercept_[0]
-        return predicted
-
-    def certify(
-        self, X: MatrixLike, y: VectorLike, sample_weight: VectorLike | None = None
-    ) -> float:
-        """Compute the relative duality gap of the fitted model on its training data.
-
-        It is recomputed in double precision from the fitted attributes.
-
-        Parameters
-        ----------
-        X, y, sample_weight
-            The training data, in the same order.
-
-        Returns
-        -------
-        gap : float
-            Relative duality gap; inf if the kernel is not positive semidefinite.
-        """
-        rows, targets = self._check_training(X, y, reset=False, numbers=True)
-        return self._certify(rows, targets.astype(np.float64), sample_weight)
 
     def _problem(self, data: Data, y: Floats, weight: Floats) -> Problem:
         numbers = {name: float(getattr(self, name)) for name in LOSSES[self.loss]}

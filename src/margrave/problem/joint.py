@@ -21,7 +21,7 @@ class JointProblem(BaseProblem):
 
         min over beta   1/2 sum_c beta_c'K beta_c + sum_i h_i(beta_i),    beta_i = C_i (e_y - p_i)
 
-    with p_i in the simplex; ``cpp/joint.hpp`` has the losses.
+    with p_i in the simplex; ``cpp/joint_loss.hpp`` has the losses.
 
     Parameters
     ----------
