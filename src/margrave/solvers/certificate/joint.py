@@ -83,6 +83,8 @@ class JointGap:
         moved = solution.beta.any(axis=1)
         most_of = np.abs(at[moved]).max(axis=1, initial=0.0) + 1.0
         error += 4.0 * UNIT * problem.n_classes * float(problem.C[moved] @ most_of)
+        # what it costs to move a row's p back into the simplex, where the solver has left it
+        error += 4.0 * float(np.abs(solution.beta.sum(axis=1))[moved] @ most_of)
         error += UNIT * n * (abs(primal) + abs(dual) + float(np.abs(conjugate).sum()))
         plain, scale = max(0.0, primal + dual), max(abs(primal), abs(dual))
         upper = plain + max(0.0, most - losses) + error
