@@ -124,3 +124,17 @@ def test_what_has_no_onnx_form():
         to_onnx(SVC(solver=DivideAndConquer(early=1)).fit(X, y), X)
     with pytest.raises(ValueError, match="callable kernel cannot be exported"):
         to_onnx(SVC(kernel=lambda A, B: A @ B.T).fit(X, y), X)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("name", ["BayesianSVC", "BayesianSVR"])
+def test_bayesian_models_are_refused(name):
+    """Their predictions are not those of one weight vector."""
+    from margrave.onnx import to_onnx
+
+    X = np.random.default_rng(0).standard_normal((40, 2))
+    make = getattr(margrave, name)
+    model = make(kernel="linear", n_samples=20, burn_in=5, chains=2, random_state=0)
+    model.fit(X, (X[:, 0] > 0).astype(int))
+    with pytest.raises(ValueError, match=f"a {name} cannot be exported"):
+        to_onnx(model, X)

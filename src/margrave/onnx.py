@@ -95,6 +95,11 @@ class _Graph:
 def _scores(graph: _Graph, model: KernelEstimator, X: str) -> str:
     """Scores of the model's problems, one column each."""
     kernel = model._kernel
+    if hasattr(model, "posterior_"):
+        raise ValueError(
+            f"a {type(model).__name__} cannot be exported to ONNX; export an SVC or SVR with the"
+            " same parameters"
+        )
     if model._local is not None:
         raise ValueError("a model of parts cannot be exported to ONNX; fit the whole problem")
     if kernel.is_callable:
