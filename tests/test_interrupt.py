@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 
+import numpy as np
 import pytest
 
 # each would run for minutes at this tolerance
@@ -81,3 +82,27 @@ def test_the_model_so_far_is_kept(estimator, setup):
     _, gap, converged, late = done.stdout.split()
     assert float(gap) >= 0.0 and converged == "False"
     assert float(late) < 2.0  # a second on an idle machine
+
+
+@pytest.mark.parametrize("name", ["NuSVR", "NuSVC", "HardMarginSVC"])
+def test_ctrl_c_in_the_certificate_of_a_hull(name, monkeypatch):
+    """Certificates of hulls are computed after the solver has ended: its model is kept."""
+    import margrave
+    from margrave.estimators import _hull, nu_svr
+
+    def struck(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_hull, "certify_plane", struck)
+    monkeypatch.setattr(nu_svr, "certify_tube", struck)
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 2))
+    y = np.where(X[:, 0] > 0, 1, -1)
+    X[:, 0] += y
+    model = getattr(margrave, name)()
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    assert model.certificate_ == "estimate"
+    assert not model.converged_
+    assert np.isfinite(model.gap_)
+    assert model.predict(X).shape == (60,)

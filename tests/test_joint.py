@@ -203,3 +203,27 @@ def test_refusals():
         SVC(multi_class="crammer_singer", loss="squared_hinge").fit(X, y)
     with pytest.raises(ValueError, match="decision_function_shape='ovo' needs multi_class='ovo'"):
         SVC(multi_class="crammer_singer", decision_function_shape="ovo").fit(X, y)
+
+
+def test_a_certificate_counts_variables_that_do_not_sum_to_zero():
+    """Tiny features: the solver leaves a row's variables with a sum of 2e-6 C."""
+    from tests.exact_gap import exact_gaps
+    from tests.fuzz_certificates import Recipe
+
+    recipe = Recipe(
+        seed=8981,
+        loss="hinge",
+        intercept=None,
+        multi_class="crammer_singer",
+        n=10,
+        d=2,
+        classes=3,
+        scale=1e-10,
+        spread=58705949.624194935,
+        C=93.58775486239088,
+    )
+    X, y, weight = recipe.data()
+    model = recipe.fit()
+    (true,) = exact_gaps(model, X, y, weight)
+    assert true.gap <= 1.1 * model.gap_ + 1e-12
+    assert true.gap <= 1.1 * model.certify(X, y) + 1e-12

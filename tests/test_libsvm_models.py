@@ -266,3 +266,14 @@ def test_the_good_ones_are_read(tmp_path):
     np.testing.assert_allclose(model.decision_function([[2.0, 1.0]]), [0.0])
     # LIBLINEAR gives what is undecided to the label that its file has last
     assert model.predict([[2.0, 1.0]]) == [-1]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_bayesian_models_are_refused(tmp_path):
+    from margrave import BayesianSVC, save_libsvm_model
+
+    X = np.random.default_rng(0).standard_normal((40, 2))
+    model = BayesianSVC(kernel="linear", n_samples=20, burn_in=5, chains=2, random_state=0)
+    model.fit(X, (X[:, 0] > 0).astype(int))
+    with pytest.raises(ValueError, match="LIBSVM has no model like BayesianSVC"):
+        save_libsvm_model(model, tmp_path / "model")

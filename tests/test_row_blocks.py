@@ -8,7 +8,7 @@ import pickle
 import numpy as np
 import pytest
 
-from margrave import SVC, SVR, ODMClassifier, RowBlocks
+from margrave import SVC, SVR, KernelLogisticRegression, ODMClassifier, OneClassSVM, RowBlocks
 from tests import cases
 from tests.data import load
 
@@ -123,3 +123,19 @@ def test_blocks_are_refused_where_they_cannot_work():
     model = SVC(kernel="linear").fit(blocks, y)
     with pytest.raises(ValueError, match="expecting 30 features"):
         model.predict(RowBlocks([X[:, :3]]))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        OneClassSVM(kernel="linear"),
+        SVC(kernel="linear", multi_class="crammer_singer"),
+        SVC(kernel="linear", solver="exact"),
+        KernelLogisticRegression(kernel="linear", multi_class="softmax"),
+    ],
+)
+def test_problems_that_need_one_array(model):
+    X = np.random.default_rng(0).standard_normal((30, 2))
+    rows = RowBlocks([X[:20], X[20:]])
+    with pytest.raises(ValueError, match="all rows in one array"):
+        model.fit(rows, np.arange(30) % (2 if model.get_params().get("solver") == "exact" else 3))

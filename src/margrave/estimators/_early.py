@@ -37,10 +37,14 @@ class EarlyModel:
     @property
     def model(self) -> BaseEstimator | None:
         """The model, or None if no solutions have been published."""
-        shown = None if self._progress is None else self._progress.early
+        # in this order: `settle` may come between, in the thread of the fit
+        make, progress = self._make, self._progress
+        shown = None if progress is None else progress.early
         if shown is not None and shown is not self._solutions:
-            self._model = self._make(shown)
-            self._solutions = shown
+            model = make(shown)
+            if self._progress is None:  # settled meanwhile
+                return self._model
+            self._model, self._solutions = model, shown
         return self._model
 
     def settle(self) -> None:

@@ -102,7 +102,10 @@ class HullClassifier(KernelClassifier):
         """The plane with its certificate, unless the fit was stopped before."""
         if plane.certificate == "estimate" and plane.weights is None:
             return plane
-        found = certify_plane(problem, plane, rho, thread_count(self.n_jobs), self.tol)
+        try:
+            found = certify_plane(problem, plane, rho, thread_count(self.n_jobs), self.tol)
+        except KeyboardInterrupt:
+            return interrupted(plane)
         return with_certificate(plane, found, self.tol)
 
     def _store_caps(self, task: Task) -> None:
@@ -175,6 +178,11 @@ class HullClassifier(KernelClassifier):
             found = certify_plane(problem, plane, self._rho[p], thread_count(self.n_jobs))
             gaps.append(found.gap)
         return float(max(gaps))
+
+
+def interrupted(solution: Solution) -> Solution:
+    """The solution with an estimate of its gap, after Ctrl-C in its certificate."""
+    return replace(solution, certificate="estimate", converged=False, stop_reason="interrupted")
 
 
 def centred(data: Data) -> Data:

@@ -253,7 +253,8 @@ def _to_svm(model: KernelEstimator) -> SvmText:
     if kernel.name not in names:
         raise ValueError(f"LIBSVM has no kernel {kernel.name!r}; use save")
     types = {name: svm_type for svm_type, (name, _) in _TYPES.items()}
-    svm_type = types.get(type(model).__name__, "c_svc" if hasattr(model, "classes_") else "")
+    is_classifier = hasattr(model, "classes_") and not hasattr(model, "posterior_")
+    svm_type = types.get(type(model).__name__, "c_svc" if is_classifier else "")
     if not svm_type:
         raise ValueError(f"LIBSVM has no model like {type(model).__name__}; use save")
     label = _integer_labels(model) if hasattr(model, "classes_") else None

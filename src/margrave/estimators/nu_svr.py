@@ -15,7 +15,7 @@ from margrave._sklearn import Interval
 from margrave.blocks.hull import level
 from margrave.engines import EngineLike
 from margrave.estimators._docs import documented
-from margrave.estimators._hull import centred, combination_of, refuse_solver
+from margrave.estimators._hull import centred, combination_of, interrupted, refuse_solver
 from margrave.estimators._input import Floats, Rows, refuses, take
 from margrave.estimators._regressor import KernelRegressor
 from margrave.losses import Loss
@@ -222,7 +222,10 @@ class NuSVR(KernelRegressor):
         if not folded.definite or (folded.certificate == "estimate" and weights is None):
             return folded
         data = Data(take(X, rows, self._kernel.is_precomputed), self._kernel, _one_block(rows))
-        found = self._certificate_of(data, tube.y, tube.C, folded, self.tol)
+        try:
+            found = self._certificate_of(data, tube.y, tube.C, folded, self.tol)
+        except KeyboardInterrupt:
+            return interrupted(folded)
         return with_certificate(folded, found, self.tol)
 
     def _beta_on(self, rows: Rows) -> Floats:

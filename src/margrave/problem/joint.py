@@ -129,3 +129,10 @@ class JointProblem(BaseProblem):
         shares: Floats = -beta / self.C[:, None]
         shares[np.arange(len(self.y)), self.y] += 1.0
         return np.maximum(shares, 0.0)
+
+    def variables(self, shares: Floats) -> Floats:
+        """Dual variables C (e_y - p) of points p of the simplex."""
+        beta: Floats = -self.C[:, None] * shares
+        own = np.arange(len(self.y)), self.y
+        beta[own] = self.C * (1.0 - shares[own])
+        return beta

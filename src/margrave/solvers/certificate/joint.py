@@ -62,6 +62,8 @@ class JointGap:
         """Add the rows' losses to both norms; a loss is largest if its own class is too low."""
         problem, b = self.problem, np.asarray(solution.intercept)
         loss, shares = JOINT_LOSSES[problem.loss], problem.shares(solution.beta)
+        shares /= shares.sum(axis=1, keepdims=True)  # in the simplex, where a solver may leave it
+        beta = problem.variables(shares)
         at = f + b
         own = np.arange(len(at)), problem.y
         losses = float(problem.C @ loss.value(at, problem.y))
@@ -69,20 +71,21 @@ class JointGap:
         worst[own] -= 2.0 * (errors + UNIT * (np.abs(f) + np.abs(b))).max(axis=1)
         most = float(problem.C @ loss.value(worst, problem.y))
         conjugate = problem.C * loss.conjugate(shares, problem.y)
-        total = solution.beta.sum(axis=0)
+        total = beta.sum(axis=0)
         n = at.size
         if problem.intercept == "regularized":
             primal += 0.5 * float(b @ b)
             dual += 0.5 * float(total @ total)
-            error += UNIT * n * float(np.abs(solution.beta).sum()) * float(np.abs(total).sum())
+            error += UNIT * n * float(np.abs(beta).sum()) * float(np.abs(total).sum())
         elif problem.intercept == "free":
             # the effect of a nonzero sum of beta, with intercepts as large as any score
             error += float(np.abs(total).sum()) * float(np.abs(at).max() + np.abs(b).max() + 1.0)
         primal, dual = primal + losses, dual + float(conjugate.sum())
-        # beta is C (e_y - p) with p in the simplex up to rounding, in units of C
+        # rounding of beta = C (e_y - p), in units of C
         moved = solution.beta.any(axis=1)
         most_of = np.abs(at[moved]).max(axis=1, initial=0.0) + 1.0
         error += 4.0 * UNIT * problem.n_classes * float(problem.C[moved] @ most_of)
+        error += self._cost_of_moving(np.abs(solution.beta - beta).sum(axis=1), f)
         error += UNIT * n * (abs(primal) + abs(dual) + float(np.abs(conjugate).sum()))
         plain, scale = max(0.0, primal + dual), max(abs(primal), abs(dual))
         upper = plain + max(0.0, most - losses) + error
@@ -92,3 +95,12 @@ class JointGap:
         if dual + error <= 0.0:
             gap = min(gap, 1.0)
         return Certificate(primal, dual, gap, gap - plain / scale)
+
+    def _cost_of_moving(self, distance: Floats, f: Floats) -> float:
+        """Bound on the change of 1/2 beta'K beta if each row's variables move by this much."""
+        moved = np.flatnonzero(distance)
+        if len(moved) == 0:
+            return 0.0
+        root = self.problem.data.rounding[2]
+        far = float(distance @ root)
+        return float(distance[moved] @ np.abs(f[moved]).max(axis=1)) + 0.5 * far * far

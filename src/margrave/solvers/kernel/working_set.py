@@ -59,6 +59,12 @@ class WorkingSet(BaseEstimator):  # type: ignore[misc]
     ) -> list[Solution]:
         """Solve the problems."""
         refuse_remote("exact", problems)
+        if problems[0].data.in_blocks:
+            raise ValueError(
+                "the solver 'exact' needs all rows in one array (it may be memory-mapped); rows in"
+                " blocks have solver='newton', for SVC, SVR, KernelLogisticRegression and"
+                " ODMClassifier with one binary problem per class"
+            )
         if self.size is not None and self.size < 2:
             raise ValueError(f"a working set needs at least 2 variables, got size={self.size}")
         solutions = around_mean(
