@@ -72,8 +72,8 @@ class CarefulSums {
             });
             return sum;
         }
-        // Squares of differences: what is close to zero keeps its digits. The features that a
-        // sparse query has not are the rest.
+        // Squares of differences: small ones keep their digits. The features that a sparse query
+        // lacks are added at the end.
         CompensatedSum rest = own_z;
         queries_.each(query, [&](std::int64_t k, double x) {
             CompensatedSum apart{x, 0};

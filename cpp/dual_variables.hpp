@@ -1,8 +1,8 @@
 // The variables beta of a dual problem, inside their box and with the sums that a free intercept
-// asks for, and their scores f = K beta.
+// requires, and their scores f = K beta.
 //
-// With a free intercept the sum of beta is fixed: to zero, or to the sum that one-class models ask
-// for. Losses with two `sides` fix the sum over the rows with y = +1 and that over the rows with
+// With a free intercept the sum of beta is fixed: to zero, or to the sum that one-class models
+// need. Losses with two `sides` fix the sum over the rows with y = +1 and that over the rows with
 // y = -1.
 #pragma once
 #include <array>
@@ -133,7 +133,7 @@ class DualVariables {
         if (!fixed_.shift.empty()) bound_ = fixed_.bound;
     }
 
-    // A part of a larger problem keeps its sums; any other start is brought to the sums asked for.
+    // A part of a larger problem keeps its sums; any other start is brought to the required sums.
     template <class L>
     void fix_sums(const L& loss) {
         if (!fixed_.scores.empty()) {
@@ -147,7 +147,7 @@ class DualVariables {
     }
 
     // The variables of the sign that is too heavy are scaled down; if that does not suffice, all
-    // variables move by the same share of their room.
+    // variables move by the same fraction of the distance to their bounds.
     template <class F>
     void balance(int s, F&& on_side) {
         const std::int64_t n = std::int64_t(beta.size());

@@ -85,6 +85,7 @@ MARGRAVE_INLINE double line_minimum(const L& loss, double slope, double curvatur
 // is of
 //
 //     k/2 (b - beta)^2 + f (b - beta) + h(b)    over lo <= b <= hi.
+//
 // A parabola on each side of zero: its minimum on the side of beta if that is where it lies, else
 // the one on the other side, else the corner between them.
 template <class L>

@@ -6,7 +6,7 @@ _transaction.py  a fit changes the estimator completely or not at all; _early.py
 _advice.py       the text of warnings: why a fit missed its tolerance, and what to do
 _classifier.py   svc.py, klr.py, odm.py: from labels to binary problems and back
 _hull.py         nu.py: NuSVC and HardMarginSVC, as distances between convex hulls
-_single.py       svr.py, nu_svr.py, one_class.py: one problem per fit
+_single.py       one problem per fit: one_class.py; _regressor.py  svr.py, nu_svr.py
 _bayesian.py     bayesian.py: posteriors
 _remote.py       rows on the workers of an engine
 _context.py      what the fits of a search share
