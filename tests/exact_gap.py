@@ -492,14 +492,24 @@ def _joint(model, X, y, sample_weight):
         paid = ahead.max(axis=1) - f[own]
     primal = norm / 2 + C.dot(paid)
 
-    # the nearest point of the simplices; then the sums of the columns
+    # points of the simplices nearby, then the sums of the columns; the better one counts
     shares = -beta / C[:, None]
-    shares[own] = 0
-    shares = np.minimum(np.maximum(shares, mpf(0)), mpf(1))
-    shares = shares / np.maximum(shares.sum(axis=1), mpf(1))[:, None]
-    shares[own] = 1 - shares.sum(axis=1)
+    shares[own] += 1
+    rescaled = np.maximum(shares, mpf(0))
+    rescaled = rescaled / rescaled.sum(axis=1)[:, None]
+    filled = np.minimum(np.maximum(shares, mpf(0)), mpf(1))
+    filled[own] = 0
+    filled = filled / np.maximum(filled.sum(axis=1), mpf(1))[:, None]
+    filled[own] = 1 - filled.sum(axis=1)
+    dual = min(_joint_dual(model, gram, C, labels, one) for one in (rescaled, filled))
+    zero = C.sum() * (mpmath.log(len(b)) if model.multi_class == "softmax" else 1)
+    return certificate(primal, dual, norm, 0, zero)
+
+
+def _joint_dual(model, gram, C, labels, shares):
+    """The dual value at these points of the simplices."""
     point = -C[:, None] * shares
-    point[own] += C
+    point[np.arange(len(C)), labels] += C
     if model.multi_class == "softmax":
 
         def conjugate(i):
@@ -513,9 +523,10 @@ def _joint(model, X, y, sample_weight):
     g = gram.times(point)
     if model.intercept == "free":
         g = _balance(point, shares, g, C, gram, conjugate)
-    quadratic = (point * g).sum() + ((point.sum(axis=0) ** 2).sum() if regularized else 0)
-    zero = C.sum() * (mpmath.log(len(b)) if model.multi_class == "softmax" else 1)
-    return certificate(primal, quadratic / 2 + sum(map(conjugate, range(n))), norm, 0, zero)
+    quadratic = (point * g).sum()
+    if model.intercept == "regularized":
+        quadratic += (point.sum(axis=0) ** 2).sum()
+    return quadratic / 2 + sum(map(conjugate, range(len(C))))
 
 
 def _balance(point, shares, g, C, gram, conjugate):

@@ -205,8 +205,11 @@ def test_refusals():
         SVC(multi_class="crammer_singer", decision_function_shape="ovo").fit(X, y)
 
 
-def test_a_certificate_counts_variables_that_do_not_sum_to_zero():
-    """Tiny features: the solver leaves a row's variables with a sum of 2e-6 C."""
+def test_variables_that_do_not_sum_to_zero_are_certified_at_a_feasible_point():
+    """Tiny features: the solver leaves a row's variables with a sum of 2e-6 C.
+
+    The certificate is that of a feasible point nearby.
+    """
     from tests.exact_gap import exact_gaps
     from tests.fuzz_certificates import Recipe
 
