@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -31,7 +30,7 @@ import margrave
 from benchmarks import data
 from benchmarks.data import SEED, Data, Raw
 from benchmarks.marks import placed
-from benchmarks.measure import machine
+from benchmarks.measure import in_own_process, machine
 from benchmarks.papers.common import markdown
 from benchmarks.papers.data import covtype_binary, official_split
 
@@ -241,21 +240,7 @@ def run(names: list[str], methods: list[str], generated: bool, output: Path | No
 def apart(name: str, each: str, generated: bool) -> dict[str, Any]:
     """One method in its own process; a failure is returned instead of raised."""
     task = [sys.executable, "-m", "benchmarks.alternatives", "--measure", name, each]
-    try:
-        done = subprocess.run(
-            [*task, *(["--generated"] if generated else [])],
-            check=False,
-            capture_output=True,
-            text=True,
-            cwd=ROOT,
-            timeout=LIMIT,
-        )
-    except subprocess.TimeoutExpired:
-        return {"error": f"given up after {LIMIT} s"}
-    if done.returncode != 0:
-        return {"error": (done.stderr.strip().splitlines() or ["no answer"])[-1]}
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return in_own_process([*task, *(["--generated"] if generated else [])], LIMIT, ROOT)
 
 
 # --- the page ------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ import json
 import math
 import os
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -26,7 +25,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks import data
-from benchmarks.measure import machine
+from benchmarks.measure import in_own_process, machine
 from benchmarks.papers.common import ROOT, markdown
 from benchmarks.papers.report import placed
 from margrave import SVC, solvers
@@ -217,17 +216,7 @@ def apart(name: str, each: str, generated: bool) -> dict[str, Any]:
         if launcher is None:
             return {"error": "there is no mpiexec"}
         task = [launcher, "-n", str(way.workers), *task]
-    try:
-        done = subprocess.run(
-            task, check=False, capture_output=True, text=True, cwd=ROOT, timeout=LIMIT
-        )
-    except subprocess.TimeoutExpired:
-        return {"error": f"given up after {LIMIT} s"}
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    if done.returncode != 0 or not lines:
-        return {"error": (done.stderr.strip().splitlines() or ["no answer"])[-1]}
-    found: dict[str, Any] = json.loads(lines[-1])
-    return found
+    return in_own_process(task, LIMIT, ROOT)
 
 
 def _is_silent(way: Way) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import signal
@@ -124,3 +125,18 @@ def machine() -> dict[str, Any]:
         },
         "load_at_start": round(os.getloadavg()[0], 2),
     }
+
+
+def in_own_process(task: list[str], limit: float, cwd: Path) -> dict[str, Any]:
+    """The JSON that a command prints last; a failure is returned as an "error"."""
+    try:
+        done = subprocess.run(
+            task, check=False, capture_output=True, text=True, cwd=cwd, timeout=limit
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"given up after {limit:g} s"}
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode != 0 or not lines:
+        return {"error": (done.stderr.strip().splitlines() or ["no answer"])[-1]}
+    found: dict[str, Any] = json.loads(lines[-1])
+    return found

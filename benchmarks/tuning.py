@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -27,7 +26,7 @@ from sklearn.model_selection import GridSearchCV
 
 import margrave
 from benchmarks import data
-from benchmarks.measure import machine
+from benchmarks.measure import in_own_process, machine
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "benchmarks" / "results"
@@ -162,21 +161,7 @@ def run(names: list[str], ways: list[str], generated: bool, output: Path | None)
 def apart(name: str, each: str, generated: bool) -> dict[str, Any]:
     """One search in its own process; a failure is returned instead of raised."""
     task = [sys.executable, "-m", "benchmarks.tuning", "--measure", name, each]
-    try:
-        done = subprocess.run(
-            [*task, *(["--generated"] if generated else [])],
-            check=False,
-            capture_output=True,
-            text=True,
-            cwd=ROOT,
-            timeout=LIMIT,
-        )
-    except subprocess.TimeoutExpired:
-        return {"error": f"given up after {LIMIT} s"}
-    if done.returncode != 0:
-        return {"error": (done.stderr.strip().splitlines() or ["no answer"])[-1]}
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return in_own_process([*task, *(["--generated"] if generated else [])], LIMIT, ROOT)
 
 
 def _median(repeats: list[dict[str, Any]]) -> dict[str, Any]:
