@@ -202,7 +202,7 @@ def test_hulls_that_overlap_are_still_refused(solver):
 
 def test_advice_names_parameters_that_there_are():
     """Where no direction separates the hulls: a model without nu is not told to raise it."""
-    from margrave.estimators._base import _ADVICE
+    from margrave.estimators._advice import _ADVICE
 
     for model in (HardMarginSVC(), NuSVC()):
         advice = _ADVICE["hulls"].format(cure=model._cure, **model.get_params())
