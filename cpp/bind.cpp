@@ -3,6 +3,7 @@
 
 #include "bind.hpp"
 #include "exact_step.hpp"
+#include "spatial_order.hpp"
 #include "team.hpp"
 
 using namespace margrave;
@@ -104,6 +105,36 @@ nb::object tile_of(const PyKernel& kernel, const PyRows& A, const PyRows& B, int
     return to_numpy(std::move(out), {std::size_t(n), std::size_t(m)});
 }
 
+// The share of values below kNegligible<float> in a sample of pairs of rows.
+double negligible_share(KernelParams kernel, const Rows& A, const Rows& B) {
+    bool shift_invariant = false;
+    Kernels::visit(kernel.id, [&](auto k) { shift_invariant = is_shift_invariant<decltype(k)>; });
+    if (!shift_invariant || A.sparse || B.sparse || A.count == 0 || B.count == 0) return 0;
+    constexpr std::int64_t most = 128;
+    const auto sample = [&](const Rows& rows) {
+        std::vector<std::int64_t> some;
+        const std::int64_t n = std::min(most, rows.count);
+        for (std::int64_t i = 0; i < n; ++i) some.push_back((rows.count - 1) * i / n);
+        return some;
+    };
+    kernel.offset = 0;
+    const std::vector<std::int64_t> a = sample(A);
+    const std::vector<std::int64_t> b = sample(B);
+    Threads one(1);
+    TileSource<float> source(kernel, A, B, choose_isa(""), one);
+    Aligned<float> values(a.size() * most);
+    std::vector<float*> out;
+    for (std::size_t q = 0; q < a.size(); ++q) out.push_back(values.data() + q * most);
+    source.tile(Subset::of(a), Subset::of(b), out.data(), nullptr);
+    std::int64_t found = 0;
+    for (const float* row : out)
+        for (std::size_t j = 0; j < b.size(); ++j) found += row[j] <= kNegligible<float>;
+    return double(found) / double(a.size() * b.size());
+}
+
+constexpr std::int64_t kLeaf = 32;             // a panel of floats
+constexpr std::int64_t kWorthOrdering = 2000;  // rows
+
 template <class T>
 std::vector<double> scores_of(const PyKernel& kernel, const PyRows& X, const PyRows& points,
                               const Table& coef, int threads, double seconds, const Isa& isa,
@@ -113,10 +144,42 @@ std::vector<double> scores_of(const PyKernel& kernel, const PyRows& X, const PyR
     Threads pool(threads);
     watch.interrupted = ctrl_c;
     watch.limit(seconds);
+    const int outputs = int(coef.shape(1));
     TileSource<T> source(kernel.params, points.rows, X.rows, isa, pool);
-    source.apply({nullptr, 0, points.rows.count}, coef.data(), int(coef.shape(1)),
-                 {nullptr, 0, X.rows.count}, out.data(), &watch);
+    if (std::min(points.rows.count, X.rows.count) < kWorthOrdering ||
+        negligible_share(kernel.params, points.rows, X.rows) < 0.5) {
+        source.apply({nullptr, 0, points.rows.count}, coef.data(), outputs,
+                     {nullptr, 0, X.rows.count}, out.data(), &watch);
+        return out;
+    }
+    const auto from = spatial_order(points.rows, kLeaf, pool, &watch);
+    const auto to = spatial_order(X.rows, kLeaf, pool, &watch);
+    std::vector<double> ordered;
+    for (std::int64_t i : from)
+        ordered.insert(ordered.end(), coef.data() + i * outputs, coef.data() + (i + 1) * outputs);
+    std::vector<double> sums(out.size());
+    source.skip_distant(Subset::of(from), Subset::of(to));
+    source.apply(Subset::of(from), ordered.data(), outputs, Subset::of(to), sums.data(), &watch);
+    for (std::size_t j = 0; j < to.size(); ++j)
+        std::copy_n(sums.data() + j * outputs, outputs, out.data() + to[j] * outputs);
     return out;
+}
+
+nb::object order_of(const PyRows& X, std::int64_t leaf, int threads, double seconds) {
+    if (X.rows.sparse) throw nb::value_error("the order of sparse rows is not known");
+    if (leaf < 1) throw nb::value_error("a leaf has at least one row");
+    std::vector<std::int64_t> order;
+    Watch watch;
+    {
+        nb::gil_scoped_release free;
+        Threads pool(threads);
+        watch.interrupted = ctrl_c;
+        watch.limit(seconds);
+        order = spatial_order(X.rows, leaf, pool, &watch);
+    }
+    if (watch.was_interrupted) raise_interrupt();
+    if (watch.stopped()) throw Stopped{};
+    return to_numpy(std::move(order));
 }
 
 void check_features(const PyRows& A, const PyRows& B) {
@@ -171,6 +234,16 @@ void bind_rows(nb::module_& m) {
                 return found;
             },
             "Whether values decrease with a distance, from k(x, x) = 1.")
+        .def_prop_ro(
+            "negligible",
+            [](const PyKernel& kernel) {
+                double found = 0;
+                Kernels::visit(kernel.params.id, [&](auto k) {
+                    if (is_shift_invariant<decltype(k)>) found = kNegligible<double>;
+                });
+                return found;
+            },
+            "Values up to this, without the offset, may be left out of sums in double precision.")
         .def_ro("name", &PyKernel::name);
 }
 
@@ -274,6 +347,20 @@ NB_MODULE(_core, m) {
     bind_text(m);
     m.attr("KERNELS") = table(Kernels{});
     m.attr("LOSSES") = table(Losses{});
+    m.def(
+        "negligible_share",
+        [](const PyKernel& kernel, const PyRows& A, const PyRows& B) {
+            check_features(A, B);
+            nb::gil_scoped_release free;
+            return negligible_share(kernel.params, A.rows, B.rows);
+        },
+        nb::arg("kernel"), nb::arg("A"), nb::arg("B"),
+        "Share of the kernel values of dense rows that are negligible in single precision, from a "
+        "sample of pairs.");
+    m.def("spatial_order", &order_of, nb::arg("rows"), nb::arg("leaf") = kLeaf,
+          nb::arg("threads") = 1, nb::arg("seconds") = 1e18,
+          "An order of dense rows in which neighbours are close: the leaves of a k-d tree. Raises "
+          "Stopped when the time is up.");
     m.def("isa_levels", &isa_levels, "Instruction sets usable here, the best last.");
     m.def("tile", &tile, nb::arg("kernel"), nb::arg("A"), nb::arg("B"),
           nb::arg("dtype") = "float64", nb::arg("threads") = 1, nb::arg("isa") = "",

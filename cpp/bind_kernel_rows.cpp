@@ -35,6 +35,15 @@ std::vector<std::int64_t> checked(std::vector<std::int64_t> starts, std::int64_t
     return starts;
 }
 
+// Native kernels pack their rows without the interpreter's lock, so that threads do it side by side;
+// a Python function cannot be copied without it.
+KernelStore build(const Rows& rows, const KernelParams* kernel, Fetch fetch, double offset,
+                  std::vector<std::int64_t> starts, StoreSettings settings, const Isa& isa) {
+    std::optional<nb::gil_scoped_release> free;
+    if (kernel) free.emplace();
+    return KernelStore(rows, kernel, std::move(fetch), offset, std::move(starts), settings, isa);
+}
+
 // Kernel rows of foreign points over own rows, and the rows that it borrows.
 class PyForeignRows {
   public:
@@ -93,10 +102,10 @@ PyKernelRows::PyKernelRows(PyRows borrowed, const std::optional<PyKernel>& kerne
                            int threads, bool cache, const std::string& isa)
     : rows(std::move(borrowed)),
       function(fetch),
-      store(rows.rows, kernel ? &kernel->params : nullptr,
-            fetch.is_none() ? values_of(rows.rows) : ask_python(fetch), offset,
-            checked(std::move(starts), rows.rows.count),
-            {is_double(dtype), cache, memory, buffer, threads}, choose_isa(isa)) {}
+      store(build(rows.rows, kernel ? &kernel->params : nullptr,
+                  fetch.is_none() ? values_of(rows.rows) : ask_python(fetch), offset,
+                  checked(std::move(starts), rows.rows.count),
+                  {is_double(dtype), cache, memory, buffer, threads}, choose_isa(isa))) {}
 
 nb::tuple PyKernelRows::multiply(const Longs& queries, const Table& coef, const Longs& points,
                                  bool exact, double time_left) {
@@ -145,8 +154,7 @@ nb::object PyKernelRows::block_sums(const Longs& queries, const Table& coef, int
         const std::vector<std::int64_t> which(from.list, from.list + from.count);
         const auto run = [&](const auto& kernel) {
             kernel.cache->begin_round();
-            whole =
-                kernel.add(which, coef.data(), int(outputs), block, true, sums.data(), &watch) >= 0;
+            whole = kernel.add(which, coef.data(), int(outputs), block, true, sums.data(), &watch);
         };
         if (store.is_double())
             run(store.view<double>());
@@ -241,7 +249,14 @@ void bind_kernel_rows(nb::module_& m) {
              "For each row product, relative and the square root of k(x, x): the error of k(x, z) "
              "is at most product(x) product(z) + (relative(x) + relative(z)) |k(x, z)|, in units "
              "of rounding.")
-        .def_prop_ro("cached_bytes", [](const PyKernelRows& k) { return k.store.cached_bytes(); });
+        .def_prop_ro("cached_bytes", [](const PyKernelRows& k) { return k.store.cached_bytes(); })
+        .def_prop_ro(
+            "kernel_values",
+            [](PyKernelRows& k) {
+                return k.store.is_double() ? k.store.view<double>().values_computed()
+                                           : k.store.view<float>().values_computed();
+            },
+            "How many kernel values were computed so far; negligible ones are skipped.");
     nb::class_<PyForeignRows>(m, "ForeignRows",
                               "Kernel rows of points from elsewhere over the rows at hand, cached "
                               "under the points' numbers.")

@@ -89,6 +89,7 @@ class PyDescent {
   protected:
     template <class... A>
     void make(PyKernelRows& kernel, const A&... arguments) {
+        nb::gil_scoped_release free;
         if (kernel.store.is_double())
             double_.emplace(kernel.store.view<double>(), arguments...);
         else

@@ -78,23 +78,22 @@ class CoordinateDescent : public MovingPoint<T> {
         std::vector<T*> kernel;
         if (!fill_block(members, w, kernel)) return Status::stopped;
 
-        std::vector<std::int64_t> changed;
-        std::vector<double> change, after;
+        std::vector<std::pair<std::int64_t, double>> changes;
+        std::vector<double> after;
         for (std::int64_t s = 0; s < w; ++s) {
             const std::int64_t i = members[s];
             const double value = one_step(loss, y[i], C[i], beta[i], f[s], this->diagonal(i));
             const double by = value - beta[i];
             ++steps_;
             if (by == 0) continue;
-            changed.push_back(i);
-            change.push_back(by);
+            changes.emplace_back(i, by);
             after.push_back(value);
             for (std::int64_t t = s + 1; t < w; ++t) f[t] += by * double(kernel[s][t]);
         }
-        if (!changed.empty() && !this->add_rows(changed, change)) return Status::stopped;
-        for (std::size_t c = 0; c < changed.size(); ++c) {
-            beta[changed[c]] = after[c];
-            this->moved(loss, changed[c]);
+        if (!changes.empty() && !this->add_rows(changes)) return Status::stopped;
+        for (std::size_t c = 0; c < changes.size(); ++c) {
+            beta[changes[c].first] = after[c];
+            this->moved(loss, changes[c].first);
         }
         next_ += w;
         if (next_ == n) {
@@ -114,9 +113,8 @@ class CoordinateDescent : public MovingPoint<T> {
             rows.push_back(block_.data() + s * leading);
         }
         const Subset all = Subset::of(numbers);
-        if (!kernel_.source->tile(all, all, rows.data(), &watch)) return false;
-        kernel_values_ += w * w;
-        return true;
+        return kernel_.counted(kernel_values_,
+                               [&] { return kernel_.source->tile(all, all, rows.data(), &watch); });
     }
 
     std::mt19937_64 random_;

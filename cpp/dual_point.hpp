@@ -315,8 +315,10 @@ class DualPoint : public DualVariables<T> {
         const Subset from = Subset::of(support);
         std::vector<char> fresh(y.size(), 0);
         double drift = 0;
+        double skipped = 0;  // what negligible kernel values could add to a score
+        for (double c : coef) skipped += kernel_.source->negligible() * std::fabs(c);
         for (int pass = 0; pass < 3; ++pass) {
-            const double reach = pass == 2 ? 10 * drift : 0.0;
+            const double reach = pass == 2 ? 10 * (drift + skipped) : 0.0;
             std::vector<std::int64_t> local, rows;
             for (std::int64_t i = 0; i < std::int64_t(y.size()); ++i) {
                 if (fresh[i] || !(pass == 0 ? beta[i] != 0 : may_lose(loss, i, reach))) continue;
@@ -326,11 +328,10 @@ class DualPoint : public DualVariables<T> {
             }
             const Subset to = Subset::of(rows);
             std::vector<double> f(rows.size());
-            const bool whole =
-                pass == 0 ? kernel_.exact->apply_among(from, coef.data(), f.data(), &watch)
-                          : kernel_.exact->apply(from, coef.data(), 1, to, f.data(), &watch);
-            kernel_values_ += pass == 0 ? kernel_.exact->values_computed_among(from.count)
-                                        : kernel_.exact->values_computed(from.count, to.count);
+            const bool whole = kernel_.counted(kernel_values_, [&] {
+                return pass == 0 ? kernel_.exact->apply_among(from, coef.data(), f.data(), &watch)
+                                 : kernel_.exact->apply(from, coef.data(), 1, to, f.data(), &watch);
+            });
             if (!whole) return false;
             for (std::size_t t = 0; t < local.size(); ++t) {
                 f[t] += shift(local[t]);

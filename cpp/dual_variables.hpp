@@ -94,9 +94,9 @@ class DualVariables {
         const Subset from = Subset::of(rows);
         const Subset to = Subset::of(points);
         sums.resize(points.size());
-        if (!kernel_.source->apply(from, coef.data(), 1, to, sums.data(), &watch)) return false;
-        kernel_values_ += kernel_.source->values_computed(from.count, to.count);
-        return true;
+        return kernel_.counted(kernel_values_, [&] {
+            return kernel_.source->apply(from, coef.data(), 1, to, sums.data(), &watch);
+        });
     }
 
     KernelRows<T> kernel_;
@@ -183,19 +183,19 @@ class DualVariables {
         for (std::size_t b = 0; b < blocks_.size(); ++b) {
             double* to = scores.data() + offsets_[b];
             std::fill(to, to + offsets_[b + 1] - offsets_[b], 0.0);
-            const std::int64_t computed =
-                kernel_.add(support, coef.data(), 1, blocks_[b], b == 0, to, &watch);
-            if (computed < 0) return false;
-            kernel_values_ += computed;
+            const bool whole = kernel_.counted(kernel_values_, [&] {
+                return kernel_.add(support, coef.data(), 1, blocks_[b], b == 0, to, &watch);
+            });
+            if (!whole) return false;
         }
         return true;
     }
     // The same for all rows with all rows, which takes half of the kernel values.
     bool multiply_symmetric() {
-        if (!kernel_.source->apply_among(Subset::of(rows_), beta.data(), scores.data(), &watch))
-            return false;
-        kernel_values_ += kernel_.source->values_computed_among(std::int64_t(y.size()));
-        return true;
+        return kernel_.counted(kernel_values_, [&] {
+            return kernel_.source->apply_among(Subset::of(rows_), beta.data(), scores.data(),
+                                               &watch);
+        });
     }
 };
 

@@ -14,7 +14,7 @@ class ForeignRows {
     ForeignRows(const KernelParams& kernel, const Rows& own, std::int64_t memory, const Isa& isa,
                 int threads)
         : own_(own), threads_(threads), isa_(&isa), source_(kernel, own_, own_, isa, threads_) {
-        const std::int64_t packed = own.count * own.features * std::int64_t(sizeof(T));
+        const std::int64_t packed = TileSource<T>::packed_bytes(own);
         pack_ = !own.sparse && packed <= memory / 4 && (sizeof(T) == 4 || own.is_double);
         if (pack_) source_.keep_packed({0, own.count});
         const std::int64_t left = std::max<std::int64_t>(0, memory - (pack_ ? packed : 0));
@@ -47,7 +47,7 @@ class ForeignRows {
         return true;
     }
 
-    std::int64_t kernel_values() const { return kernel_values_; }
+    std::int64_t kernel_values() const { return source_.values_computed(); }
     std::int64_t size() const { return own_.count; }
 
   private:
@@ -83,7 +83,6 @@ class ForeignRows {
             for (std::int64_t number : fresh) cache_->drop(number, 0);
             return false;
         }
-        kernel_values_ += std::int64_t(missing.size()) * own_.count;
         return true;
     }
 
@@ -102,7 +101,6 @@ class ForeignRows {
     std::unique_ptr<RowCache<T>> cache_;
     std::unordered_map<std::int64_t, unsigned char> uses_;
     Aligned<T> scratch_;
-    std::int64_t kernel_values_ = 0;
 };
 
 }  // namespace margrave

@@ -16,6 +16,21 @@ constexpr int kGroup = 12;
 template <class T>
 constexpr int kLanes = 128 / sizeof(T);
 
+// Boxes around groups of rows: box b holds the values of feature k from low[b * stride + k] to
+// high[b * stride + k]. The stride is a whole number of cache lines; what is beyond the features is
+// zero.
+template <class T>
+struct Boxes {
+    const T* low = nullptr;
+    const T* high = nullptr;
+};
+template <class T>
+constexpr std::int64_t box_stride(std::int64_t features) {
+    constexpr std::int64_t line = 64 / sizeof(T);
+    return (features + line - 1) / line * line;
+}
+constexpr int kWide = 16;  // panels in a wide box, which is tested first
+
 // Query rows, whose kernel values with the points are computed: dense groups, or compressed rows.
 template <class T>
 struct Queries {
@@ -27,6 +42,7 @@ struct Queries {
     const std::int32_t* columns = nullptr;
     const std::int64_t* starts = nullptr;
     const T* own = nullptr;  // the kernel's own terms of the rows
+    Boxes<T> boxes;          // around groups, where distant ones are skipped
 };
 
 template <class T>
@@ -39,6 +55,12 @@ struct Panels {
     // A compact panel (count 1) has feature k at slot[k], or not at all if that is negative.
     const std::int32_t* slot = nullptr;
     const std::int64_t* columns = nullptr;  // compact panel: the feature at each place
+    std::int64_t points = 0;                // without those that fill the last panel up
+    // Where distant panels are skipped: panel p has box number first + p, and lies in wide box
+    // number (first + p) / kWide. Kernel values of boxes further apart than `far` are negligible.
+    std::int64_t first = 0;
+    Boxes<T> boxes, wide;
+    T far = 0;
 };
 
 // The problem on a working set of w rows; see inner.hpp.
@@ -65,14 +87,15 @@ struct Operations {
     // x'x in exactly the order of a tile's sums, so that a point's distance to itself or to a copy
     // is exactly zero
     T (*square)(const T* values, std::int64_t count, bool sparse);
-    // out[q][at + j] = k(query q, point j)
-    void (*tile)(const KernelParams&, const Queries<T>&, const Panels<T>&, T* const* out,
-                 std::int64_t at);
+    // out[q][at + j] = k(query q, point j). Both this and `apply` return how many values they
+    // computed; those that they skip are the kernel's offset.
+    std::int64_t (*tile)(const KernelParams&, const Queries<T>&, const Panels<T>&, T* const* out,
+                         std::int64_t at);
     // sums[m][j] += sum over queries of coef[q * outputs + m] k(query q, point j); a panel's sums
     // are outputs x kLanes. With point_coef also the other way round: query_sums[q] += sum over
     // points of point_coef[j] k(query q, point j)
-    void (*apply)(const KernelParams&, const Queries<T>&, const Panels<T>&, const T* coef,
-                  int outputs, double* sums, const T* point_coef, double* query_sums);
+    std::int64_t (*apply)(const KernelParams&, const Queries<T>&, const Panels<T>&, const T* coef,
+                          int outputs, double* sums, const T* point_coef, double* query_sums);
     // f[j] += sum over rows r of coef[r] rows[r][j], begin <= j < end
     void (*combine)(const T* const* rows, const double* coef, int count, std::int64_t begin,
                     std::int64_t end, double* f);

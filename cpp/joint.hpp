@@ -251,9 +251,8 @@ class JointPoint {
         block_.resize(w * leading);
         for (std::int64_t s = 0; s < w; ++s) rows.push_back(block_.data() + s * leading);
         const Subset all = Subset::of(members_);
-        if (!kernel_.source->tile(all, all, rows.data(), &watch)) return false;
-        kernel_values_ += w * w;
-        return true;
+        return kernel_.counted(kernel_values_,
+                               [&] { return kernel_.source->tile(all, all, rows.data(), &watch); });
     }
 
     // An exact step for each member whose gap term is larger than `negligible`, in order. Returns
@@ -290,7 +289,12 @@ class JointPoint {
     bool update_scores(const std::vector<double>& before) {
         std::vector<std::int64_t> changed;
         std::vector<double> change;
-        for (std::size_t s = 0; s < members_.size(); ++s) {
+        // In the order of rows: neighbours may be close to each other, and are skipped together.
+        std::vector<std::size_t> places(members_.size());
+        std::iota(places.begin(), places.end(), std::size_t(0));
+        std::sort(places.begin(), places.end(),
+                  [&](std::size_t a, std::size_t b) { return members_[a] < members_[b]; });
+        for (std::size_t s : places) {
             const std::int64_t i = members_[s];
             const double* now = p_.data() + i * k_;
             const double* then = before.data() + s * k_;
@@ -301,9 +305,10 @@ class JointPoint {
         const Subset from = Subset::of(changed);
         const Subset all{nullptr, 0, std::int64_t(y_.size())};
         std::vector<double> delta(scores.size());
-        if (!kernel_.source->apply(from, change.data(), k_, all, delta.data(), &watch))
-            return false;
-        kernel_values_ += kernel_.source->values_computed(from.count, all.count);
+        const bool whole = kernel_.counted(kernel_values_, [&] {
+            return kernel_.source->apply(from, change.data(), k_, all, delta.data(), &watch);
+        });
+        if (!whole) return false;
         for (std::size_t j = 0; j < scores.size(); ++j) scores[j] += delta[j];
         for (std::int64_t i : changed) set_beta(i);
         return true;
@@ -323,8 +328,10 @@ class JointPoint {
         }
         const Subset from = Subset::of(support);
         const Subset all{nullptr, 0, std::int64_t(y_.size())};
-        if (!source.apply(from, coef.data(), k_, all, sums.data(), &watch)) return false;
-        kernel_values_ += source.values_computed(from.count, all.count);
+        const bool whole = kernel_.counted(kernel_values_, [&] {
+            return source.apply(from, coef.data(), k_, all, sums.data(), &watch);
+        });
+        if (!whole) return false;
         scores = std::move(sums);
         return true;
     }

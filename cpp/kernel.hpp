@@ -32,6 +32,12 @@ constexpr Named<KernelParams> kKernelParameters[] = {
     {"offset", &KernelParams::offset},
 };
 
+// Kernel values up to this need not be computed: far below what rounding does to a sum in which a
+// value of one occurs, in double precision even if a hundred thousand of them are left out. The
+// certificate adds them to the error of the scores.
+template <class T>
+constexpr double kNegligible = sizeof(T) == 4 ? 0x1p-36 : 0x1p-70;
+
 enum class Pairing { product, distance, squares };
 
 // A bound on the rounding error of a kernel value k(x, z), in units of kUnit times a modest factor
@@ -193,6 +199,23 @@ inline double value_of(const KernelParams& kernel, double number) {
         value = decltype(k)::template map<Vec<double>, double>(kernel, splat(number))[0];
     });
     return value;
+}
+
+// A distance (or its square, as the pairing has it) from which on the values of a shift-invariant
+// kernel are below `value`, without the offset; infinite if there is none.
+inline double distance_below(const KernelParams& kernel, double value) {
+    double near = 0;
+    double far = 1e-30;
+    while (value_of(kernel, far) >= value) {
+        near = far;
+        far *= 16;
+        if (far > 1e30) return HUGE_VAL;
+    }
+    for (int i = 0; i < 60; ++i) {
+        const double middle = near + (far - near) / 2;
+        (value_of(kernel, middle) >= value ? near : far) = middle;
+    }
+    return far;
 }
 
 }  // namespace MARGRAVE_ISA

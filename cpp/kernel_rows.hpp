@@ -17,12 +17,24 @@ struct KernelRows {
 
     std::int64_t width(int block) const { return starts[block + 1] - starts[block]; }
 
+    // Adds the number of kernel values that `work` has computed to a count, and returns its result.
+    template <class F>
+    bool counted(std::int64_t& values, F&& work) const {
+        values -= values_computed();
+        const bool whole = work();
+        values += values_computed();
+        return whole;
+    }
+    std::int64_t values_computed() const {
+        const bool shared = static_cast<const void*>(source) == exact;
+        return source->values_computed() + (shared ? 0 : exact->values_computed());
+    }
+
     // to[m * width + j] += sum over q of coef[q * outputs + m] k(row q, column j of the block).
     // Rows that the cache has no room for are used as they are computed. A row is counted as used
-    // at the `first` of several blocks. Returns the number of values that had to be computed, -1 if
-    // the watch stopped it.
-    std::int64_t add(const std::vector<std::int64_t>& rows, const double* coef, int outputs,
-                     int block, bool first, double* to, Watch* watch) const {
+    // at the `first` of several blocks. False if the watch stopped it.
+    bool add(const std::vector<std::int64_t>& rows, const double* coef, int outputs, int block,
+             bool first, double* to, Watch* watch) const {
         const Subset columns{nullptr, starts[block], width(block)};
         std::vector<const T*> kept;
         std::vector<std::int64_t> kept_at, missing, loose;
@@ -49,11 +61,10 @@ struct KernelRows {
         if (!(missing.empty() || source->tile(Subset::of(missing), columns, out.data(), watch)) ||
             !add_loose(loose, loose_coef, outputs, columns, to, watch)) {
             for (std::int64_t row : missing) cache->drop(row, block);
-            return -1;
+            return false;
         }
         add_kept(kept, kept_at, coef, outputs, columns.count, to);
-        return std::int64_t(missing.size()) * columns.count +
-               source->values_computed(std::int64_t(loose.size()), columns.count);
+        return true;
     }
 
   private:
@@ -91,8 +102,10 @@ struct KernelRows {
     // renting and buying: cache a row once computing it has cost as much as the memory would have.
     bool worth_keeping(std::int64_t row, bool first) const {
         if (source->is_additive()) return false;
-        const double value = 0.2 + 0.012 * double(source->cost());  // nanoseconds
-        return cache->uses(row, first) * value >= 1.9;
+        // In nanoseconds; distant values are skipped.
+        const double value = (0.2 + 0.012 * double(source->cost())) * source->share_computed();
+        const int uses = cache->uses(row, first);
+        return value > 0.2 && uses * value >= 1.9;  // to read a cached value takes 0.2, too
     }
 };
 
@@ -169,7 +182,7 @@ class KernelStore {
     template <class T>
     void build(const KernelParams* kernel, std::unique_ptr<KernelSource<T>>& values,
                std::unique_ptr<RowCache<T>>& cache) {
-        const std::int64_t packed = rows_.count * rows_.features * std::int64_t(sizeof(T));
+        const std::int64_t packed = TileSource<T>::packed_bytes(rows_);
         // Never a double copy of float data.
         const bool pack = kernel && !rows_.sparse && packed <= settings_.memory / 4 &&
                           (sizeof(T) == 4 || rows_.is_double);

@@ -64,16 +64,23 @@ class MovingPoint : public DualPoint<T> {
         return row;
     }
 
-    // scores += sum of change * kernel row
-    bool add_rows(const std::vector<std::int64_t>& changed, const std::vector<double>& change) {
+    // scores += sum of change * kernel row, of (row, change) in any order
+    bool add_rows(std::vector<std::pair<std::int64_t, double>> changes) {
+        // In order, as neighbours may be close to each other: distant ones are skipped together.
+        std::sort(changes.begin(), changes.end());
         std::vector<double> delta(y.size(), 0.0);
         std::vector<std::int64_t> rows;
-        for (std::int64_t i : changed) rows.push_back(rows_[i]);
+        std::vector<double> change;
+        for (const auto& [i, by] : changes) {
+            rows.push_back(rows_[i]);
+            change.push_back(by);
+        }
         for (std::size_t b = 0; b < blocks_.size(); ++b) {
-            const std::int64_t computed = kernel_.add(rows, change.data(), 1, blocks_[b], b == 0,
-                                                      delta.data() + offsets_[b], &watch);
-            if (computed < 0) return false;
-            kernel_values_ += computed;
+            const bool whole = kernel_.counted(kernel_values_, [&] {
+                return kernel_.add(rows, change.data(), 1, blocks_[b], b == 0,
+                                   delta.data() + offsets_[b], &watch);
+            });
+            if (!whole) return false;
         }
         for (std::size_t i = 0; i < scores.size(); ++i) scores[i] += delta[i];
         return true;

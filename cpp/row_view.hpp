@@ -21,6 +21,13 @@ struct Rows {
     const void* indices = nullptr;
     const std::int64_t* starts = nullptr;
 
+    // An entry of a dense row.
+    double at(std::int64_t row, std::int64_t column) const {
+        const std::int64_t place = row * row_stride + column * column_stride;
+        return is_double ? static_cast<const double*>(values)[place]
+                         : static_cast<const float*>(values)[place];
+    }
+
     // Calls f(column, value) for the stored entries of a row.
     template <class F>
     void each(std::int64_t row, F&& f) const {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <limits>
 #include <memory>
 #include <new>
 #include <vector>
@@ -35,6 +36,7 @@ struct PackingRule {
     const double* centre =
         nullptr;  // subtracted from dense rows where the kernel allows: less cancellation
     T (*square)(const T* values, std::int64_t count, bool sparse) = nullptr;
+    T far = 0;  // distance of boxes from which on kernel values are negligible; 0: no boxes
 
     bool counts(T x) const { return !sparse_queries || x != 0; }
     T query_term(const std::vector<T>& row) const {
@@ -51,6 +53,39 @@ struct PackingRule {
         for (std::size_t k = 0; k < row.size(); ++k) sum[k % 2] += std::fabs(row[k]);
         return sum[0] + sum[1];
     }
+};
+
+// Boxes around groups of packed rows: exactly around what the tiles compute with.
+template <class T>
+class BoxBuffer {
+  public:
+    void reset(std::int64_t count, std::int64_t features) {
+        features_ = features;
+        stride_ = box_stride<T>(features);
+        low_.assign(count * stride_, T(0));
+        high_.assign(count * stride_, T(0));
+        for (std::int64_t b = 0; b < count; ++b) {
+            std::fill_n(low_.data() + b * stride_, features, std::numeric_limits<T>::max());
+            std::fill_n(high_.data() + b * stride_, features, std::numeric_limits<T>::lowest());
+        }
+    }
+    void include(std::int64_t box, std::int64_t k, T x) { include(box, k, x, x); }
+    void include(std::int64_t box, std::int64_t k, T low, T high) {
+        T& a = low_[box * stride_ + k];
+        T& b = high_[box * stride_ + k];
+        a = std::min(a, low);
+        b = std::max(b, high);
+    }
+    void include(std::int64_t box, const BoxBuffer& other, std::int64_t which) {
+        for (std::int64_t k = 0; k < features_; ++k)
+            include(box, k, other.low_[which * stride_ + k], other.high_[which * stride_ + k]);
+    }
+    Boxes<T> view() const { return {low_.data(), high_.data()}; }
+
+  private:
+    std::int64_t features_ = 0;
+    std::int64_t stride_ = 0;
+    Aligned<T> low_, high_;
 };
 
 // Panels of points. With `compact`, for wide sparse rows, one panel that numbers its features in
@@ -79,16 +114,44 @@ class PanelBuffer {
             own_[i] = rule.point_term(row_);
         }
         features_ = rows.features;
+        points_ = points.count;
+        far_ = rule.far;
+        if (far_ > 0) surround(panels);
         return view(0, panels);
     }
 
     // Some of the packed panels.
     Panels<T> view(std::int64_t first, std::int64_t count) const {
-        return {count,   features_, values_.data() + first * features_ * L, own_.data() + first * L,
-                nullptr, nullptr};
+        Panels<T> panels;
+        panels.count = count;
+        panels.features = features_;
+        panels.values = values_.data() + first * features_ * L;
+        panels.own = own_.data() + first * L;
+        panels.points = std::min(count * L, points_ - first * L);
+        if (far_ > 0) {
+            panels.first = first;
+            panels.boxes = boxes_.view();
+            panels.wide = wide_.view();
+            panels.far = far_;
+        }
+        return panels;
     }
 
   private:
+    void surround(std::int64_t panels) {
+        boxes_.reset(panels, features_);
+        wide_.reset((panels + kWide - 1) / kWide, features_);
+        for (std::int64_t p = 0; p < panels; ++p) {
+            const std::int64_t n = std::min(L, points_ - p * L);
+            for (std::int64_t k = 0; k < features_; ++k) {
+                const T* x = values_.data() + (p * features_ + k) * L;
+                const auto [low, high] = std::minmax_element(x, x + n);
+                boxes_.include(p, k, *low, *high);
+            }
+            wide_.include(p / kWide, boxes_, p);
+        }
+    }
+
     Panels<T> pack_compact(const Rows& rows, const Subset& points, const PackingRule<T>& rule) {
         slot_.resize(rows.features, -1);
         for (std::int64_t k : touched_) slot_[k] = -1;
@@ -107,15 +170,21 @@ class PanelBuffer {
             });
             own_[i] = rule.point_term(row_);
         }
-        return {1,
-                std::int64_t(touched_.size()),
-                values_.data(),
-                own_.data(),
-                slot_.data(),
-                touched_.data()};
+        Panels<T> panel;
+        panel.count = 1;
+        panel.features = std::int64_t(touched_.size());
+        panel.values = values_.data();
+        panel.own = own_.data();
+        panel.slot = slot_.data();
+        panel.columns = touched_.data();
+        panel.points = points.count;
+        return panel;
     }
 
     std::int64_t features_ = 0;
+    std::int64_t points_ = 0;
+    T far_ = 0;
+    BoxBuffer<T> boxes_, wide_;
     Aligned<T> values_, own_;
     std::vector<T> row_;
     std::vector<std::int32_t> slot_;
@@ -133,6 +202,7 @@ class QueryBuffer {
         packed.count = queries.count;
         packed.features = rows.features;
         packed.own = own_.data();
+        if (rule.far > 0) boxes_.reset(groups, rows.features);
         if (rule.sparse_queries) {
             pack_sparse(rows, queries, rule);
             packed.values = values_.data();
@@ -142,6 +212,7 @@ class QueryBuffer {
             pack_dense(rows, queries, rule);
             packed.dense = values_.data();
         }
+        if (rule.far > 0) packed.boxes = boxes_.view();
         return packed;
     }
 
@@ -155,6 +226,7 @@ class QueryBuffer {
             row_.clear();
             rows.each(queries[i], [&](std::int64_t k, double v) {
                 const T x = T(centre ? v - centre[k] : v);
+                if (rule.far > 0) boxes_.include(i / kGroup, k, x);
                 if (x != 0) {
                     row_.push_back(x);
                     columns_.push_back(std::int32_t(k));
@@ -180,12 +252,14 @@ class QueryBuffer {
             rows.each(queries[i], [&](std::int64_t k, double v) {
                 const T x = T(centre ? v - centre[k] : v);
                 to[k * kGroup] = x;
+                if (rule.far > 0) boxes_.include(i / kGroup, k, x);
                 row_.push_back(x);
             });
             own_[i] = rule.query_term(row_);
         }
     }
 
+    BoxBuffer<T> boxes_;
     Aligned<T> values_, own_;
     std::vector<T> row_;
     std::vector<std::int32_t> columns_;

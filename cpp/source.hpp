@@ -2,6 +2,7 @@
 // precomputed matrix, a Python function).
 #pragma once
 #include <algorithm>
+#include <atomic>
 #include <functional>
 
 #include "rows.hpp"
@@ -17,6 +18,8 @@ class KernelSource {
     virtual ~KernelSource() = default;
     virtual std::int64_t size() const = 0;
     virtual std::int64_t cost() const = 0;  // of one value, in multiplications
+    // Values up to this may be skipped.
+    virtual double negligible() const { return 0; }
     virtual double diagonal(std::int64_t row) = 0;
     // Of this row's kernel values, where they are computed here.
     virtual Rounding rounding(std::int64_t) { return {}; }
@@ -37,13 +40,24 @@ class KernelSource {
     }
     // Whether `apply` adds all queries up to one: then nothing is gained by caching values.
     virtual bool is_additive() const { return false; }
-    // How many kernel values `apply` computes, or products that cost as much as one.
-    std::int64_t values_computed(std::int64_t queries, std::int64_t points) const {
-        return is_additive() ? queries + points : queries * points;
+    // How many kernel values were computed so far, or products that cost as much as one.
+    std::int64_t values_computed() const { return computed_.load(std::memory_order_relaxed); }
+
+    // The share of the values that were computed, and not skipped.
+    double share_computed() const {
+        const std::int64_t asked = asked_.load(std::memory_order_relaxed);
+        return asked > 0 ? double(values_computed()) / double(asked) : 1.0;
     }
-    std::int64_t values_computed_among(std::int64_t rows) const {
-        return is_additive() ? 2 * rows : rows * rows / 2;
+
+  protected:
+    void count(std::int64_t values, std::int64_t asked) {
+        computed_.fetch_add(values, std::memory_order_relaxed);
+        asked_.fetch_add(asked, std::memory_order_relaxed);
     }
+
+  private:
+    std::atomic<std::int64_t> computed_{0};
+    std::atomic<std::int64_t> asked_{0};
 };
 
 // Values from a function of (queries, points, out): out is queries x points, row by row.
@@ -86,6 +100,7 @@ class TableSource final : public KernelSource<T> {
             const std::int64_t n = std::min(per, queries.count - from);
             values_.resize(n * points.count);
             fetch_(queries.part(from, n), points, values_.data());
+            this->count(n * points.count, n * points.count);
             for (std::int64_t q = 0; q < n; ++q) use(from + q, values_.data() + q * points.count);
         }
         return true;

@@ -162,16 +162,62 @@ MARGRAVE_INLINE void sparse_tile(const KernelParams& params, const Queries<T>& q
         K::template map<Vec<T>, T>(params, sum[0][1]) + offset);
 }
 
+// Whether two boxes are further apart than `far`. Rounding keeps the order: of two boxes one of
+// which contains the other, the larger one is not further away. So results do not depend on where
+// wide boxes begin.
+template <class T, Pairing pairing>
+MARGRAVE_INLINE bool is_far(const Boxes<T>& a, std::int64_t i, const Boxes<T>& b, std::int64_t j,
+                            std::int64_t features, T far) {
+    constexpr int W = Simd<T>::width;
+    const std::int64_t stride = box_stride<T>(features);
+    const T* a_low = a.low + i * stride;
+    const T* a_high = a.high + i * stride;
+    const T* b_low = b.low + j * stride;
+    const T* b_high = b.high + j * stride;
+    Vec<T> sums{};
+    for (std::int64_t k = 0; k < stride; k += W) {
+        const Vec<T> below = load(a_low + k) - load(b_high + k);
+        const Vec<T> above = load(b_low + k) - load(a_high + k);
+        Vec<T> apart = below > above ? below : above;
+        apart = apart > 0 ? apart : Vec<T>{};
+        sums += pairing == Pairing::squares ? apart * apart : apart;
+    }
+    for (int half = W / 2; half > 0; half /= 2)
+        for (int j = 0; j < half; ++j) sums[j] += sums[j + half];
+    return sums[0] > far;
+}
+
 // Calls use(query, panel, lane, v0, v1) for all kernel values, and done(group, panel, lane) after
-// each group of queries.
-template <class T, class K, class Use, class Done>
-MARGRAVE_INLINE void each_value(const KernelParams& params, const Queries<T>& queries,
-                                const Panels<T>& panels, Use&& use, Done&& done) {
+// each group of queries; skipped(group, panel) where all of them are negligible. Returns the number
+// of values that were computed.
+template <class T, class K, class Use, class Done, class Skipped>
+MARGRAVE_INLINE std::int64_t each_value(const KernelParams& params, const Queries<T>& queries,
+                                        const Panels<T>& panels, Use&& use, Done&& done,
+                                        Skipped&& skipped) {
     constexpr int L = kLanes<T>;
     constexpr int step = 2 * Simd<T>::width;
     const std::int64_t groups = (queries.count + kGroup - 1) / kGroup;
-    for (std::int64_t g = 0; g < groups; ++g)
-        for (std::int64_t p = 0; p < panels.count; ++p)
+    const bool tests = K::pairing != Pairing::product && panels.far > 0 && queries.boxes.low;
+    std::int64_t computed = 0;
+    for (std::int64_t g = 0; g < groups; ++g) {
+        const std::int64_t members =
+            g * kGroup + kGroup < queries.count ? kGroup : queries.count - g * kGroup;
+        bool distant = false;  // the wide box
+        for (std::int64_t p = 0; p < panels.count; ++p) {
+            if (tests) {
+                const std::int64_t box = panels.first + p;
+                const auto is_far_from = [&](const Boxes<T>& boxes,
+                                             std::int64_t which) MARGRAVE_LAMBDA {
+                    return is_far<T, K::pairing>(queries.boxes, g, boxes, which, panels.features,
+                                                 panels.far);
+                };
+                if (p == 0 || box % kWide == 0) distant = is_far_from(panels.wide, box / kWide);
+                if (distant || is_far_from(panels.boxes, box)) {
+                    skipped(g, p);
+                    continue;
+                }
+            }
+            computed += members * (panels.points - p * L < L ? panels.points - p * L : L);
             for (int lane = 0; lane < L; lane += step) {
                 const T* panel = panels.values + p * panels.features * L + lane;
                 const T* own = panels.own + p * L + lane;
@@ -183,15 +229,16 @@ MARGRAVE_INLINE void each_value(const KernelParams& params, const Queries<T>& qu
                                                  use(g * kGroup + r, p, lane, v0, v1);
                                          });
                 } else {
-                    const std::int64_t last =
-                        g * kGroup + kGroup < queries.count ? g * kGroup + kGroup : queries.count;
-                    for (std::int64_t q = g * kGroup; q < last; ++q)
+                    for (std::int64_t q = g * kGroup; q < g * kGroup + members; ++q)
                         sparse_tile<T, K>(params, queries, q, panel, own, panels,
                                           [&](Vec<T> v0, Vec<T> v1)
                                               MARGRAVE_LAMBDA { use(q, p, lane, v0, v1); });
                 }
                 done(g, p, lane);
             }
+        }
+    }
+    return computed;
 }
 
 template <class T>
@@ -202,32 +249,41 @@ T square(const T* x, std::int64_t count, bool sparse) {
 }
 
 template <class T>
-void tile(const KernelParams& params, const Queries<T>& queries, const Panels<T>& panels,
-          T* const* out, std::int64_t at) {
+std::int64_t tile(const KernelParams& params, const Queries<T>& queries, const Panels<T>& panels,
+                  T* const* out, std::int64_t at) {
     constexpr int W = Simd<T>::width;
+    constexpr int L = kLanes<T>;
+    std::int64_t computed = 0;
     Kernels::visit(params.id, [&](auto kernel) {
-        each_value<T, decltype(kernel)>(
+        computed = each_value<T, decltype(kernel)>(
             params, queries, panels,
             [&](std::int64_t q, std::int64_t p, int lane, Vec<T> v0, Vec<T> v1) MARGRAVE_LAMBDA {
                 T* row = out[q] + at + p * kLanes<T> + lane;
                 store(row, v0);
                 store(row + W, v1);
             },
-            [](std::int64_t, std::int64_t, int) MARGRAVE_LAMBDA {});
+            [](std::int64_t, std::int64_t, int) MARGRAVE_LAMBDA {},
+            [&](std::int64_t g, std::int64_t p) {
+                for (std::int64_t q = g * kGroup; q < g * kGroup + kGroup && q < queries.count; ++q)
+                    for (int j = 0; j < L; ++j) out[q][at + p * L + j] = T(params.offset);
+            });
     });
+    return computed;
 }
 
 // A group's tile is kept in the first-level cache and then summed; float sums run over its 12
 // queries only, longer ones are kept in double.
 template <class T>
-void apply(const KernelParams& params, const Queries<T>& queries, const Panels<T>& panels,
-           const T* coef, int outputs, double* sums, const T* point_coef, double* query_sums) {
+std::int64_t apply(const KernelParams& params, const Queries<T>& queries, const Panels<T>& panels,
+                   const T* coef, int outputs, double* sums, const T* point_coef,
+                   double* query_sums) {
     constexpr int W = Simd<T>::width;
     constexpr int L = kLanes<T>;
     typedef double Wide __attribute__((vector_size(W * 8), aligned(8), may_alias));
+    std::int64_t computed = 0;
     Kernels::visit(params.id, [&](auto kernel) {
         Vec<T> group[kGroup][2];
-        each_value<T, decltype(kernel)>(
+        computed = each_value<T, decltype(kernel)>(
             params, queries, panels,
             [&](std::int64_t q, std::int64_t, int, Vec<T> v0, Vec<T> v1) MARGRAVE_LAMBDA {
                 group[q % kGroup][0] = v0;
@@ -257,8 +313,10 @@ void apply(const KernelParams& params, const Queries<T>& queries, const Panels<T
                     for (int j = 0; j < W; ++j) sum += products[j];
                     query_sums[g * kGroup + r] += sum;
                 }
-            });
+            },
+            [](std::int64_t, std::int64_t) MARGRAVE_LAMBDA {});
     });
+    return computed;
 }
 
 // A memory-bound sum: eight rows at a time over a chunk of f that stays in the first-level cache.

@@ -45,6 +45,21 @@ class TileSource final : public KernelSource<T> {
         // A panel of wide sparse rows has its own numbering of features; narrow rows need none.
         compact_ = points.sparse && queries.sparse && points.features > 1024;
         buffers_.resize(threads.count());
+        skip_distant({nullptr, 0, queries.count}, {nullptr, 0, points.count});
+    }
+
+    // Makes tiles skip distant groups of rows if that pays for queries and points in this order,
+    // which a sample of them tells.
+    void skip_distant(const Subset& queries, const Subset& points) {
+        rule_.far = 0;
+        if (!shift_invariant_ || queries_.sparse || points_.sparse) return;
+        const double far = distance_below(kernel_, kNegligible<T> / 2);
+        // The sum over the features is rounded.
+        const double rounding =
+            2 * double(points_.features + 8) * std::numeric_limits<T>::epsilon();
+        if (far * (1 + rounding) > 1e30) return;
+        rule_.far = T(far * (1 + rounding));
+        if (share_of_distant(queries, points) < kWorthTesting) rule_.far = 0;
     }
 
     // Keeps all points packed, block by block: for training, where every round needs them all.
@@ -62,12 +77,22 @@ class TileSource final : public KernelSource<T> {
         }
     }
 
+    // Bytes of packed rows and the boxes around them.
+    static std::int64_t packed_bytes(const Rows& rows) {
+        const std::int64_t panels = (rows.count + L - 1) / L;
+        const std::int64_t boxes = 2 * (panels + (panels + kWide - 1) / kWide);
+        return std::int64_t(sizeof(T)) *
+               (panels * L * rows.features + boxes * box_stride<T>(rows.features));
+    }
+
     std::int64_t size() const override { return points_.count; }
     std::int64_t cost() const override {
         return points_.sparse
                    ? points_.starts[points_.count] / std::max<std::int64_t>(1, points_.count)
                    : std::int64_t(density_ * double(points_.features)) + 1;
     }
+
+    double negligible() const override { return rule_.far > 0 ? kNegligible<T> : 0; }
 
     double diagonal(std::int64_t row) override { return diagonal_of(size_of(row)); }
 
@@ -81,19 +106,16 @@ class TileSource final : public KernelSource<T> {
     }
 
     bool tile(const Subset& queries, const Subset& points, T* const* out, Watch* watch) override {
-        const Queries<T> packed = query_buffer_.pack(queries_, queries, rule_);
-        return sweep(points, watch, [&](const Panels<T>& panels, std::int64_t at, int) {
-            operations_.tile(kernel_, packed, panels, out, at);
-        });
+        return sweep_tiles(query_buffer_.pack(queries_, queries, rule_), points, out, watch);
     }
 
     // The same for queries from another data set of the same kind, packed by the rule of this one.
+    // Nothing is skipped: values must not depend on which queries come together.
     bool tile_foreign(const Rows& foreign, const Subset& queries, const Subset& points,
                       T* const* out, Watch* watch) {
-        const Queries<T> packed = query_buffer_.pack(foreign, queries, rule_);
-        return sweep(points, watch, [&](const Panels<T>& panels, std::int64_t at, int) {
-            operations_.tile(kernel_, packed, panels, out, at);
-        });
+        PackingRule<T> rule = rule_;
+        rule.far = 0;
+        return sweep_tiles(query_buffer_.pack(foreign, queries, rule), points, out, watch);
     }
 
     bool apply(const Subset& queries, const double* coef, int outputs, const Subset& points,
@@ -108,10 +130,11 @@ class TileSource final : public KernelSource<T> {
         for (std::int64_t from = 0; from < queries.count; from += batch) {
             const std::int64_t n = std::min(batch, queries.count - from);
             const Queries<T> packed = query_buffer_.pack(queries_, queries.part(from, n), rule_);
-            if (!add_queries(kernel_, packed, {coef + from * outputs, coef + (from + n) * outputs},
+            if (!add_queries(summed(), packed, {coef + from * outputs, coef + (from + n) * outputs},
                              outputs, points, sums, watch))
                 return false;
         }
+        add_offset(queries.count, coef, outputs, points.count, sums);
         return true;
     }
 
@@ -148,6 +171,7 @@ class TileSource final : public KernelSource<T> {
         std::vector<T> c((n + L - 1) / L * L, T(0));
         std::copy(coef, coef + n, c.begin());
         std::vector<std::vector<double>> later(tasks);
+        const KernelParams kernel = summed();
         const bool whole = threads_.run(tasks, watch, [&](std::int64_t t, int worker) {
             const std::int64_t a = t * per;
             const std::int64_t b = std::min(n, a + per);
@@ -155,17 +179,23 @@ class TileSource final : public KernelSource<T> {
                 buffers_[worker].pack(points_, rows.part(a, b - a), rule_, false);
             Aligned<double> own(panels.count * L, 0.0);
             later[t].assign(n - b, 0.0);
-            operations_.apply(kernel_, view(packed, a, b - a), panels, c.data() + a, 1, own.data(),
-                              nullptr, nullptr);
+            const auto add = [&](std::int64_t q, std::int64_t count, const T* point_coef,
+                                 double* query_sums) {
+                const std::int64_t computed =
+                    operations_.apply(kernel, view(packed, q, count), panels, c.data() + q, 1,
+                                      own.data(), point_coef, query_sums);
+                this->count(computed, count * panels.points);
+            };
+            add(a, b - a, nullptr, nullptr);
             in_portions(n - b, worker, watch, [&](std::int64_t q, std::int64_t count) {
-                operations_.apply(kernel_, view(packed, b + q, count), panels, c.data() + b + q, 1,
-                                  own.data(), c.data() + a, later[t].data() + q);
+                add(b + q, count, c.data() + a, later[t].data() + q);
             });
             std::copy(own.begin(), own.begin() + (b - a), sums + a);
         });
         for (std::int64_t t = 0; whole && t < tasks; ++t)
             for (std::size_t j = 0; j < later[t].size(); ++j)
                 sums[n - std::int64_t(later[t].size()) + std::int64_t(j)] += later[t][j];
+        add_offset(n, coef, 1, n, sums);
         return whole;
     }
 
@@ -183,6 +213,60 @@ class TileSource final : public KernelSource<T> {
         return value_of(kernel_, shift_invariant_ ? 0.0 : size) + kernel_.offset;
     }
 
+    bool sweep_tiles(const Queries<T>& packed, const Subset& points, T* const* out, Watch* watch) {
+        return sweep(points, watch, [&](const Panels<T>& panels, std::int64_t at, int) {
+            const std::int64_t computed = operations_.tile(kernel_, packed, panels, out, at);
+            this->count(computed, packed.count * panels.points);
+        });
+    }
+
+    // Sums have the offset of every query, including those whose values are skipped, or are not
+    // computed because the kernel is additive: it is then left out of the tiles, and added to the
+    // sums.
+    bool adds_offset() const { return kernel_.offset != 0 && (rule_.far > 0 || additive_); }
+    KernelParams summed() const {
+        KernelParams kernel = kernel_;
+        if (adds_offset()) kernel.offset = 0;
+        return kernel;
+    }
+    void add_offset(std::int64_t queries, const double* coef, int outputs, std::int64_t points,
+                    double* sums) const {
+        if (!adds_offset()) return;
+        for (int m = 0; m < outputs; ++m) {
+            double offset = 0;
+            for (std::int64_t q = 0; q < queries; ++q)
+                offset += kernel_.offset * coef[q * outputs + m];
+            for (std::int64_t j = 0; j < points; ++j) sums[j * outputs + m] += offset;
+        }
+    }
+
+    // Groups of queries and panels of points with negligible kernel values, as a share of a sample
+    // of pairs. A group is twelve of some four thousand queries, as of a working set, in order.
+    double share_of_distant(const Subset& queries, const Subset& points) {
+        // A quarter of all pairs at most.
+        const std::int64_t groups = std::min<std::int64_t>(queries.count / kGroup / 4, 8);
+        const std::int64_t panels = std::min<std::int64_t>(points.count / L, 16);
+        if (groups < 1 || panels < 2) return 0;
+        const std::int64_t step = std::clamp<std::int64_t>(queries.count / 4096, 1, 128);
+        const std::int64_t last_group = queries.count - ((kGroup - 1) * step + 1);
+        const std::int64_t last_panel = points.count / L - 1;
+        std::vector<std::int64_t> some, others;
+        for (std::int64_t g = 0; g < groups; ++g)
+            for (std::int64_t r = 0; r < kGroup; ++r)
+                some.push_back(
+                    queries[last_group * g / std::max<std::int64_t>(1, groups - 1) + r * step]);
+        for (std::int64_t p = 0; p < panels; ++p)
+            for (std::int64_t j = 0; j < L; ++j)
+                others.push_back(points[last_panel * p / (panels - 1) * L + j]);
+        const Queries<T> asked = query_buffer_.pack(queries_, Subset::of(some), rule_);
+        const Panels<T> packed = buffers_[0].pack(points_, Subset::of(others), rule_, false);
+        const std::vector<T> coef(asked.count, T(0));
+        std::vector<double> sums(packed.count * L);
+        const std::int64_t computed = operations_.apply(kernel_, asked, packed, coef.data(), 1,
+                                                        sums.data(), nullptr, nullptr);
+        return 1 - double(computed) / double(asked.count * packed.points);
+    }
+
     // sums += the packed queries' coefficients times kernel values, for each point
     bool add_queries(const KernelParams& kernel, const Queries<T>& packed,
                      const std::vector<T>& coef, int outputs, const Subset& points, double* sums,
@@ -192,8 +276,10 @@ class TileSource final : public KernelSource<T> {
             auto& p = partial[worker];
             p.assign(panels.count * L * outputs, 0.0);
             in_portions(packed.count, worker, watch, [&](std::int64_t q, std::int64_t count) {
-                operations_.apply(kernel, view(packed, q, count), panels, coef.data() + q * outputs,
-                                  outputs, p.data(), nullptr, nullptr);
+                const std::int64_t computed = operations_.apply(
+                    kernel, view(packed, q, count), panels, coef.data() + q * outputs, outputs,
+                    p.data(), nullptr, nullptr);
+                this->count(computed, count * panels.points);
             });
             const std::int64_t end = std::min(points.count, at + panels.count * L);
             for (std::int64_t j = at; j < end; ++j)
@@ -216,25 +302,18 @@ class TileSource final : public KernelSource<T> {
                    double* sums, Watch* watch) {
         std::vector<double> w;
         if (!sum_queries(queries, coef, outputs, w, watch)) return false;
-        Rows summed;
-        summed.count = outputs;
-        summed.features = queries_.features;
-        summed.values = w.data();
-        summed.row_stride = summed.features;
-        summed.column_stride = 1;
+        Rows weights;
+        weights.count = outputs;
+        weights.features = queries_.features;
+        weights.values = w.data();
+        weights.row_stride = weights.features;
+        weights.column_stride = 1;
         std::vector<T> identity(outputs * outputs, T(0));
         for (int m = 0; m < outputs; ++m) identity[m * outputs + m] = 1;
-        KernelParams plain = kernel_;
-        plain.offset = 0;  // every query has its own, added below
-        const Queries<T> packed = query_buffer_.pack(summed, {nullptr, 0, outputs}, rule_);
-        if (!add_queries(plain, packed, identity, outputs, points, sums, watch)) return false;
-        if (kernel_.offset == 0) return true;
-        for (int m = 0; m < outputs; ++m) {
-            double offset = 0;
-            for (std::int64_t q = 0; q < queries.count; ++q)
-                offset += kernel_.offset * coef[q * outputs + m];
-            for (std::int64_t j = 0; j < points.count; ++j) sums[j * outputs + m] += offset;
-        }
+        const Queries<T> packed = query_buffer_.pack(weights, {nullptr, 0, outputs}, rule_);
+        if (!add_queries(summed(), packed, identity, outputs, points, sums, watch)) return false;
+        this->count(queries.count * outputs, queries.count * outputs);
+        add_offset(queries.count, coef, outputs, points.count, sums);
         return true;
     }
 
@@ -280,6 +359,10 @@ class TileSource final : public KernelSource<T> {
     static Queries<T> view(Queries<T> all, std::int64_t first, std::int64_t count) {
         all.count = count;
         all.own += first;
+        if (all.boxes.low) {
+            const std::int64_t boxes = first / kGroup * box_stride<T>(all.features);
+            all.boxes = {all.boxes.low + boxes, all.boxes.high + boxes};
+        }
         if (all.dense)
             all.dense += first * all.features;
         else
@@ -314,8 +397,9 @@ class TileSource final : public KernelSource<T> {
         });
     }
 
-    static constexpr double kSparse = 0.3;       // density below which compressed queries win
-    static constexpr std::int64_t kChunk = 256;  // panels
+    static constexpr double kWorthTesting = 0.1;  // share of distant pairs
+    static constexpr double kSparse = 0.3;        // density below which compressed queries win
+    static constexpr std::int64_t kChunk = 256;   // panels
     struct Resident {
         std::int64_t begin, end;
         std::vector<PanelBuffer<T>> chunks;

@@ -102,15 +102,12 @@ class WorkingSet : public MovingPoint<T> {
         // 4. the solution on W
         const std::vector<double> after = solve();
 
-        std::vector<std::int64_t> changed;
-        std::vector<double> change;
+        std::vector<std::pair<std::int64_t, double>> changes;
         for (std::size_t s = 0; s < members_.size(); ++s) {
             const std::int64_t i = members_[s];
-            if (after[s] == beta[i]) continue;
-            changed.push_back(i);
-            change.push_back(after[s] - beta[i]);
+            if (after[s] != beta[i]) changes.emplace_back(i, after[s] - beta[i]);
         }
-        if (changed.empty()) {
+        if (changes.empty()) {
             // The worst violators are in W and nothing has moved: solve more exactly, down to the
             // limits of the precision.
             if (inner_share_ < 1e-3) return Status::stalled;
@@ -120,7 +117,7 @@ class WorkingSet : public MovingPoint<T> {
         // 5. and 6. the kernel rows of the changed variables, added to the scores
         if (members_.size() == y.size())
             add_from_block(after);
-        else if (!add_rows(changed, change))
+        else if (!add_rows(std::move(changes)))
             return Status::stopped;
         for (std::size_t s = 0; s < members_.size(); ++s) {
             const std::int64_t i = members_[s];
@@ -272,14 +269,15 @@ class WorkingSet : public MovingPoint<T> {
         kernel_.threads->run(std::int64_t(gathered.size()), nullptr, [&](std::int64_t g, int) {
             gather_row(pieces[g], block_.data() + gathered[g] * leading_);
         });
-        if (!missing.empty() &&
-            !kernel_.source->tile(Subset::of(missing), Subset::of(all), out.data(), &watch)) {
+        const bool whole = missing.empty() || kernel_.counted(kernel_values_, [&] {
+            return kernel_.source->tile(Subset::of(missing), Subset::of(all), out.data(), &watch);
+        });
+        if (!whole) {
             members_.clear();
             age_.clear();
             std::fill(inside_.begin(), inside_.end(), 0);
             return false;
         }
-        kernel_values_ += std::int64_t(missing.size()) * w;
         mirror(fresh);
         return true;
     }

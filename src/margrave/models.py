@@ -200,8 +200,9 @@ class LocalModels:
         """Evaluate the models on rows X; `expand` gives scores of rows by one part's model."""
         part = self.assign(X, threads)
         scores = np.empty((X.shape[0], self.intercept.shape[1]))
-        for c in np.unique(part):
-            rows = np.flatnonzero(part == c)
+        order = np.argsort(part, kind="stable")
+        present, firsts = np.unique(part[order], return_index=True)
+        for c, rows in zip(present, np.split(order, firsts[1:]), strict=True):
             own = expand(X[rows], int(c)) + self.intercept[c]
             known = self.known[c]
             agrees = (known == 0.0) | (np.sign(own) == known)

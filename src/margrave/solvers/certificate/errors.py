@@ -19,7 +19,7 @@ class Errors:
 
     A kernel value is off by product(x) product(z) + (relative(x) + relative(z)) |k(x, z)| at most,
     in units of rounding times a factor for the number of features; sums add an error by the size
-    of their terms, |beta_j k(x_j, x)|.
+    of their terms, |beta_j k(x_j, x)|. Values below `negligible` may have been left out.
     """
 
     def __init__(self, data: Data, beta: Floats) -> None:
@@ -28,6 +28,7 @@ class Errors:
         self.support = np.flatnonzero(self.beta.any(axis=1))
         self.value = 4.0 + (int(data.X.shape[1]) if data.is_native else 1)
         self.sum = 4.0 + len(self.support)
+        self.negligible = data.kernel.core().negligible if data.is_native else 0.0
 
     def quick(self) -> Floats:
         """By the inequality |k(x, z)|^2 <= k(x, x) k(z, z); a column per class."""
@@ -40,7 +41,14 @@ class Errors:
             found += self.relative[:, None] * terms + np.outer(root, self.relative @ rooted)
             products: Floats = np.outer(self.product, self.product @ size)
             found = UNIT * (self.value * found + self.sum * (terms + products))
+            found += self.left_out
         return np.where(np.isnan(found), np.inf, found)
+
+    @property
+    def left_out(self) -> Floats:
+        """What negligible kernel values can add to a score; a number per class."""
+        found: Floats = 1.001 * self.negligible * np.abs(self.beta).sum(axis=0)
+        return found
 
     def closely(
         self, rows: NDArray[np.int64], scores: Floats, threads: int
@@ -76,11 +84,14 @@ class Errors:
         if products is None:
             raise KeyboardInterrupt
         terms, more = np.hsplit(products, 2)
+        # both lack the values that were left out, in which relative errors are possible, too
+        terms += self.left_out
+        more += self.negligible * coef[:, self.beta.shape[1] :].sum(axis=0)
         # a row with itself has a distance of exactly zero
         own = np.abs(self.beta[rows]) * self.root[rows, None] ** 2
         relative = self.relative[rows, None]
         distant = relative * np.maximum(terms - own, 0.0) + np.maximum(more - relative * own, 0.0)
-        bound: Floats = UNIT * (self.value * distant + self.sum * terms)
+        bound: Floats = UNIT * (self.value * distant + self.sum * terms) + self.left_out
         return scores, 1.001 * bound  # the bound itself is rounded
 
 
