@@ -5,17 +5,20 @@ All ranks end with "fine", or with an error.
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from scipy import sparse
 
 from margrave.engines import MPI, Serial, ShardLost
+from margrave.engines.tree import add_up
 from tests.shards import Holder, Inner, Numbers, Outer, Slow
 
 PIECES = [[0.1 * 10.0**k, 1.0 / (k + 9)] for k in range(-8, 9)]
@@ -59,6 +62,28 @@ def calls(engine, folder):
         max(1, 8 // engine.comm.Get_size()),
         800 // engine.comm.Get_size(),
     )
+
+
+def trees(engine, folder):
+    """Sums, exchanges and traffic of more and fewer shards than ranks, small and large."""
+
+    def lead(engine):
+        found = []
+        for count in (1, 2, 3, 5, 8):
+            with engine.scatter(Numbers, PIECES[:count]) as shards:
+                found += [shards.reduce("array"), shards.reduce("several", 3)[0]]
+                found += [share for share, _ in shards.exchange("array", "shares", 3.0)]
+                found += [np.array(shards.traffic.workers), shards.moved]
+        with engine.scatter(Numbers, [np.arange(200_000.0) + k for k in range(5)]) as shards:
+            found += [shards.reduce("scaled", 0.1, np.arange(200_000.0))]
+            found += [share for share, _ in shards.exchange("array", "shares", 3.0)]
+        return found
+
+    expected = lead(Serial())
+    for each in (engine, engine, MPI(), MPI()):  # one at once after the other
+        found = each.everywhere(partial(lead, each))
+        for one, other in zip(expected, found, strict=True):
+            np.testing.assert_array_equal(one, other)
 
 
 def errors(engine, folder):
@@ -145,24 +170,37 @@ def local(engine, folder):
 
 
 def frozen(engine, folder):
-    """A rank that freezes is noticed, and may come back."""
+    """A rank that freezes is noticed, and may come back; of four, it passes on to another one."""
     engine = MPI(timeout=2.0)
-    last = engine.comm.Get_size() - 1
+    size = engine.comm.Get_size()
+    victim = 2 if size > 3 else size - 1
     pids = engine.comm.allgather(os.getpid())
-    pieces = [{"number": k, "folder": folder} for k in range(last + 1)]
+    pieces = [{"number": k, "folder": folder} for k in range(size)]
 
     def lead():
         with engine.scatter(Slow, pieces) as shards:
-            assert shards.map("work", 3.0) == list(range(last + 1))  # busy is not frozen
-            threading.Timer(0.5, os.kill, (pids[last], signal.SIGSTOP)).start()
-            begin = time.monotonic()
-            error = raises(ShardLost, f"rank {last}", lambda: shards.map("work", 60.0))
-            assert error.workers == [f"rank {last}"] and time.monotonic() - begin < 15.0
-        assert engine.n_workers == last
-        with engine.scatter(Numbers, PIECES) as shards:
-            assert pids[last] not in shards.map("place")
-        os.kill(pids[last], signal.SIGCONT)
+            assert shards.map("work", 3.0) == list(range(size))  # busy is not frozen
+            for one in {0, size - 1}:
+                assert shards.map("work_alone", one, 3.0) == list(range(size))  # nor is idle
+        lose("map")
+        lose("reduce")
         return 7
+
+    def lose(how):
+        with engine.scatter(Slow, pieces) as shards:
+            threading.Timer(0.5, os.kill, (pids[victim], signal.SIGSTOP)).start()
+            begin = time.monotonic()
+            error = raises(ShardLost, f"rank {victim}", lambda: getattr(shards, how)("work", 60.0))
+            assert error.workers == [f"rank {victim}"] and time.monotonic() - begin < 15.0
+            assert {path.name for path in Path(folder).iterdir()} <= {str(victim)}
+            raises(ShardLost, "it was lost before", lambda: shards.map("place"))
+        assert engine.n_workers == size - 1
+        with engine.scatter(Numbers, PIECES) as shards:
+            assert pids[victim] not in shards.map("place")
+            np.testing.assert_array_equal(shards.reduce("array"), add_up(PIECES))
+            os.kill(pids[victim], signal.SIGCONT)
+            while engine.n_workers < size or list(Path(folder).iterdir()):
+                shards.map("nothing")
 
     assert engine.everywhere(lead) == 7
 
@@ -172,13 +210,13 @@ def cancel(engine, folder):
     pids = engine.comm.allgather(os.getpid())
     last = len(pids) - 1
 
-    for victim in {0, last}:
+    for victim, how in itertools.product({0, last}, ("map", "reduce")):
         pieces = [{"number": k, "folder": folder, "pid": pids[victim]} for k in range(6)]
 
-        def lead(pieces=pieces):
+        def lead(pieces=pieces, how=how):
             with engine.scatter(Slow, pieces) as shards:
                 begin = time.monotonic()
-                raises(KeyboardInterrupt, "", lambda: shards.map("work", 60.0))
+                raises(KeyboardInterrupt, "", lambda: getattr(shards, how)("work", 60.0))
                 assert time.monotonic() - begin < 10.0
                 assert list(Path(folder).iterdir()) == []
                 return shards.map("is_cancelled")

@@ -33,6 +33,33 @@ class Numbers:
     def grow(self):
         self.values = self.values + 1.0
 
+    def shares(self, found, factor):
+        """The own share in the sum of all, and how long these are."""
+        with np.errstate(invalid="ignore"):
+            return factor * self.values / sum(found), [len(one) for one in found]
+
+    def first(self):
+        return len(self.values), float(self.values[0])
+
+    def lengths(self, found):
+        """Lengths and first entries of arrays, or what `first` has found."""
+        return 0, [one if isinstance(one, tuple) else (len(one), one[0]) for one in found]
+
+    def refuse_all(self, found, number):
+        return self.refuse(number)
+
+    def one(self, argument):
+        return 1
+
+    def none_of(self, argument):
+        return None
+
+    def many(self, method, items):
+        return [getattr(self, method)(*item) for item in items]
+
+    def doubled(self, argument):
+        return 2.0 * argument
+
     def refuse(self, number):
         if self.values[0] >= number:
             raise LookupError(f"shard {self.values[0]:.0f}")
@@ -74,6 +101,29 @@ class Slow:
 
     def place(self):
         return os.getpid()
+
+    def work_alone(self, number, seconds):
+        """One block takes its time, all others are ready at once."""
+        return self.work(seconds) if self.number == number else self.number
+
+    def die_or_work(self, number, load):
+        """One worker dies while the others are at work, or still get the load."""
+        if self.number == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.work(30.0)
+        return load
+
+    def die_or_work_then(self, found, number, load):
+        return self.die_or_work(number, load)
+
+    def load(self):
+        return np.zeros(100_000)
+
+    def refuse_or_work(self, numbers, seconds, least):
+        """Some blocks refuse; those before them are needed, and work for a moment."""
+        if self.number in numbers:
+            raise LookupError(f"shard {self.number}")
+        self.work(seconds if self.number > min(numbers) else least)
 
     def work_or_ponder(self, seconds):
         """Every other block holds the interpreter, as much as Python code can."""

@@ -15,11 +15,12 @@ from scipy import sparse
 from sklearn.base import clone
 
 from margrave import SVC
-from margrave.engines import ShardLost, is_collection, resolve_engine
+from margrave.engines import Serial, ShardLost, is_collection, resolve_engine
 from margrave.rows import RemoteRows
 from tests.clusters import local_cluster
 from tests.shards import Holder, Inner, Numbers, Outer, Slow
 
+dask = pytest.importorskip("dask", reason='needs "margrave[dask]"')
 distributed = pytest.importorskip("distributed", reason='needs "margrave[dask]"')
 dask_array = pytest.importorskip("dask.array", reason='needs "margrave[dask]"')
 dask_frame = pytest.importorskip("dask.dataframe", reason='needs "margrave[dask]"')
@@ -138,6 +139,129 @@ def test_who_is_busy_is_not_lost(losing, tmp_path):
     engine = impatient(losing, 2.0)
     with engine.scatter(Slow, slow(tmp_path, 2)) as shards:
         assert shards.map("work_or_ponder", 3.5) == [0, 1]
+
+
+# --- losses in a tree of four workers: 0 passes on to 2 and 1, and 2 to 3 ---------------------
+
+
+@pytest.fixture(scope="module")
+def wide():
+    # a cluster gives up a worker that is gone twice, so long after each other
+    patience = dask.config.set({"distributed.deploy.lost-worker-timeout": "1h"})
+    with patience, local_cluster(4) as client:
+        yield client
+        for pid in pids(client).values():
+            os.kill(pid, signal.SIGCONT)
+
+
+def ready(client, timeout):
+    """An engine for four workers that have imported all that they need."""
+    client.wait_for_workers(4, timeout=60)
+    with Dask(client).scatter(Numbers, PIECES[:4]) as shards:
+        shards.map("array")
+    return Dask(client, timeout=timeout)
+
+
+def calls(shards, how, number):
+    load = np.zeros(2_000_000)
+    if how == "exchange":
+        return shards.exchange("load", "die_or_work_then", number, load)
+    return getattr(shards, how)("die_or_work", number, load)
+
+
+@pytest.mark.parametrize("how", ["map", "reduce", "exchange"])
+@pytest.mark.parametrize("number", [0, 2, 3])
+def test_a_worker_killed_in_a_tree(wide, tmp_path, how, number):
+    engine = ready(wide, 10.0)
+    with engine.scatter(Slow, slow(tmp_path, 4)) as shards:
+        places = shards.map("place")
+        [address] = [worker for worker, pid in pids(wide).items() if pid == places[number]]
+        begin = time.monotonic()
+        with pytest.raises(ShardLost) as caught:
+            calls(shards, how, number)
+        assert caught.value.workers == [address]
+        assert time.monotonic() - begin < 15.0
+        assert list(tmp_path.iterdir()) == []  # nobody is at work, also below the lost one
+        with pytest.raises(ShardLost):
+            shards.map("place")
+        assert time.monotonic() - begin < 20.0
+    with engine.scatter(Numbers, PIECES) as shards:
+        np.testing.assert_array_equal(shards.reduce("array"), [10.0, 5.0])
+
+
+@pytest.mark.parametrize("how", ["map", "reduce"])
+def test_a_frozen_worker_in_a_tree(wide, tmp_path, how):
+    engine = ready(wide, 3.0)
+    with engine.scatter(Slow, slow(tmp_path, 4)) as shards:
+        victim = shards.map("place")[2]
+        [address] = [worker for worker, pid in pids(wide).items() if pid == victim]
+        timer = later(0.5, victim, signal.SIGSTOP)
+        begin = time.monotonic()
+        try:
+            with pytest.raises(ShardLost, match="no sign of life for 3 s") as caught:
+                getattr(shards, how)("work", 60.0)
+            timer.join()
+            assert caught.value.workers == [address] and time.monotonic() - begin < 20.0
+            assert {path.name for path in tmp_path.iterdir()} <= {"2"}
+        finally:
+            os.kill(victim, signal.SIGCONT)
+    until(lambda: engine.n_workers == 4)
+    until(lambda: not list(tmp_path.iterdir()))
+
+
+def test_a_silent_worker_does_not_get_the_letter(wide, tmp_path):
+    engine = ready(wide, 3.0)
+    with engine.scatter(Slow, slow(tmp_path, 4)) as shards:
+        victim = shards.map("place")[2]
+        os.kill(victim, signal.SIGSTOP)
+        begin = time.monotonic()
+        try:
+            with pytest.raises(ShardLost, match="no sign of life for 3 s"):
+                shards.reduce("is_cancelled")
+            assert time.monotonic() - begin < 20.0
+        finally:
+            os.kill(victim, signal.SIGCONT)
+    until(lambda: engine.n_workers == 4)
+
+
+def test_ctrl_c_in_a_tree(wide, tmp_path):
+    engine = ready(wide, 10.0)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with engine.scatter(Slow, slow(tmp_path, 8)) as shards:
+            timer = later(0.5, os.getpid(), signal.SIGINT)
+            begin = time.monotonic()
+            with pytest.raises(KeyboardInterrupt):
+                shards.reduce("work", 60.0)
+            timer.join()
+            assert time.monotonic() - begin < 10.0 and list(tmp_path.iterdir()) == []
+            assert len(shards.map("place")) == 8  # still there
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_errors_end_the_work_of_later_shards(wide, tmp_path):
+    engine = ready(wide, 10.0)
+    with engine.scatter(Slow, slow(tmp_path, 4)) as shards:
+        begin = time.monotonic()
+        with pytest.raises(LookupError, match="shard 2"):
+            shards.map("refuse_or_work", [2, 3], 30.0, 1.0)
+        assert time.monotonic() - begin < 10.0 and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 8])
+def test_the_same_bits_on_four_workers(wide, rng, count):
+    pieces = rng.normal(size=(count, 3)) * 10.0 ** rng.integers(-9, 9, size=(count, 3))
+
+    def found(engine):
+        with engine.scatter(Numbers, pieces) as shards:
+            made = [shards.reduce("array"), shards.reduce("several", 3)[0]]
+            made += [share for share, _ in shards.exchange("array", "shares", 3.0)]
+            return made, shards.traffic
+
+    (here, traffic), (there, traffic_there) = found(Serial()), found(ready(wide, 10.0))
+    np.testing.assert_array_equal(here, there)
+    assert traffic == traffic_there
 
 
 def test_without_nannies_nobody_comes_back():

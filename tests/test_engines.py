@@ -16,6 +16,7 @@ from scipy import sparse
 from margrave import ODMClassifier
 from margrave.engines import ENGINES, Serial, Threads, is_collection, resolve_engine
 from margrave.engines.base import ShardLost, size_of
+from margrave.engines.tree import Traffic
 from margrave.rows import LocalPiece, RemoteRows
 from margrave.solvers import VarianceReduced
 from tests.data import load
@@ -64,14 +65,62 @@ def test_sums_of_arrays_numbers_and_tuples(engine):
         np.testing.assert_array_equal(shards.map("array"), PIECES)  # no block's own has grown
 
 
-def test_sums_repeat_to_the_last_bit(engine):
-    pieces = [[0.1 * 10.0**k, 1.0 / (k + 1)] for k in range(-8, 9) if k != -1]
-    expected = np.zeros(2)
-    for piece in pieces:
-        expected = expected + piece
+def pairwise(values):
+    """The first half of a sum is the largest power of two, in all of its parts."""
+    if len(values) == 1:
+        return values[0]
+    half = 1 << ((len(values) - 1).bit_length() - 1)
+    return pairwise(values[:half]) + pairwise(values[half:])
+
+
+COUNTS = [1, 2, 3, 5, 8, 17]
+
+
+def cancelling(count):
+    """Pieces whose sum depends on the order: most of it cancels."""
+    rng = np.random.default_rng(count)
+    large = rng.normal(size=(count, 3)) * 10.0 ** rng.integers(0, 17, size=(count, 3))
+    return large - np.roll(large, 1, axis=0) * (1.0 + 1e-15)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_sums_repeat_to_the_last_bit(engine, count):
+    pieces = cancelling(count)
+    expected = pairwise(pieces)
+    if count > 3:
+        assert np.any(expected != sum(pieces))  # the order matters
     with engine.scatter(Numbers, pieces) as shards:
-        for _ in range(20):
+        for _ in range(5):
             np.testing.assert_array_equal(shards.reduce("array"), expected)
+        squares, first, length = shards.reduce("several", 2)
+        np.testing.assert_array_equal(squares, pairwise(pieces**2))
+        assert first == expected[0] and length == 3 * count
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_what_all_blocks_exchange(engine, count):
+    pieces = [np.arange(1.0, 3.0 + k) for k in range(count)]
+    wholes = [np.full(2, k + 1.0) for k in range(count)]
+    with engine.scatter(Numbers, wholes) as shards:
+        found = shards.exchange("array", "shares", 2.0)
+        for own, (share, lengths) in zip(wholes, found, strict=True):
+            np.testing.assert_array_equal(share, 2.0 * own / sum(wholes))
+            assert lengths == [2] * count
+    with engine.scatter(Numbers, pieces) as shards:
+        assert [found for _, found in shards.exchange("first", "lengths")] == [
+            [(k + 2, 1.0) for k in range(count)]
+        ] * count
+
+
+def test_errors_in_an_exchange_come_through(engine):
+    with engine.scatter(Numbers, PIECES) as shards:
+        with pytest.raises(AttributeError, match="fly"):
+            shards.exchange("fly", "shares", 1.0)
+        with pytest.raises(AttributeError, match="swim"):
+            shards.exchange("array", "swim")
+        with pytest.raises(LookupError, match="shard 2"):
+            shards.exchange("array", "refuse_all", 2.0)
+        np.testing.assert_array_equal(shards.exchange("array", "shares", 10.0)[1][0], [1.0, 2.0])
 
 
 def test_pieces_by_name_and_alone(engine):
@@ -96,19 +145,112 @@ def test_blocks_anew_from_a_checkpoint(engine):
         np.testing.assert_array_equal(shards.call(2, "array"), [3.0, 2.0])
 
 
-def test_bytes_are_counted_alike(engine):
-    with engine.scatter(Numbers, PIECES) as shards:
+class Links:
+    """A cluster with a worker per shard, message by message; -1 is the driver."""
+
+    def __init__(self, count):
+        self.count, self.messages = count, []
+
+    def path(self, number):
+        """From a worker to the driver."""
+        found = [number]
+        while found[-1] > 0:
+            found.append(found[-1] & (found[-1] - 1))
+        return [*found, -1]
+
+    def down(self, size, root=-1):
+        self.messages += [(self.path(k)[1], k, size) for k in range(root + 1, self.count)]
+
+    def up(self, sizes, root=-1):
+        for k in range(root + 1, self.count):
+            below = [other for other in range(self.count) if k in self.path(other)]
+            self.messages.append((k, self.path(k)[1], sum(sizes[other] for other in below)))
+
+    def traffic(self):
+        def at(node, end):
+            return sum(size for *ends, size in self.messages if ends[end] == node)
+
+        workers = tuple(at(k, 0) + at(k, 1) for k in range(self.count))
+        total = sum(size for *_, size in self.messages)
+        return Traffic(at(-1, 0), at(-1, 1), workers, total, len(self.messages))
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_traffic_is_counted_alike(engine, count):
+    pieces, links = [np.arange(1.0, 3.0 + k) for k in range(count)], Links(count)
+    with engine.scatter(Numbers, pieces) as shards:
         assert shards.moved == 0
-        shards.map("scaled", 2.0, np.zeros(2))
-        # what is the same for all shards goes to each worker once
-        first = min(5, engine.n_workers) * (8 + 16) + 5 * 16
-        assert shards.moved == first
-        shards.call(1, "several", 2)
-        assert shards.moved == first + 8 + (16 + 8 + 8)
+        assert shards.traffic == links.traffic()
+        shards.map("scaled", 2.0, np.float64(3.0))
+        links.down(16)
+        links.up([8 * len(piece) for piece in pieces])
+        assert shards.traffic == links.traffic()
+        shards.reduce("one", np.zeros(7))
+        links.down(56)
+        links.messages += [(k, links.path(k)[1], 8) for k in range(count)]
+        assert shards.traffic == links.traffic()
+        shards.each("scaled", [(2.0, np.zeros(len(piece))) for piece in pieces])
+        shards.call(count - 1, "several", 2)
+        for k, piece in enumerate(pieces):
+            links.messages += [(-1, k, 8 + 8 * len(piece)), (k, -1, 8 * len(piece))]
+        links.messages += [(-1, count - 1, 8), (count - 1, -1, 8 * (count + 1) + 16)]
+        assert shards.traffic == links.traffic()
+        before = shards.traffic
+        shards.exchange("array", "lengths")
+        links.down(0)
+        links.up([8 * len(piece) for piece in pieces], root=0)
+        links.down(0)
+        links.down(8 * sum(map(len, pieces)), root=0)
+        links.up([8 + 16 * count] * count)
+        assert shards.traffic == links.traffic()
+        assert shards.moved == shards.traffic.total
+        after = shards.traffic - before
+        assert after.driver_sent == 0 and after.driver_received == count * (8 + 16 * count)
         shards.map("nothing")
-        assert shards.moved == first + 40
-        shards.each("scaled", [(2.0, np.zeros(2)) for _ in range(5)])
-        assert shards.moved == first + 40 + 5 * (8 + 16) + 5 * 16
+        assert shards.traffic.total == links.traffic().total
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 64, 1000])
+def test_traffic_of_a_broadcast_and_a_sum(count):
+    size = 8 * 1000
+    with Serial().scatter(Numbers, np.ones((count, 1000))) as shards:
+        shards.map("none_of", np.zeros(1000))
+        down = shards.traffic
+        assert down.total == count * size and down.messages == 2 * count
+        assert down.driver_sent == size and down.driver_received == 0
+        assert down.worker_most <= (1 + np.ceil(np.log2(count))) * size
+        shards.reduce("array")
+        up = shards.traffic - down
+        assert up.total == count * size and up.driver_received == size and up.driver_sent == 0
+        assert up.worker_most <= (1 + np.ceil(np.log2(count))) * size
+
+
+def test_items_are_shared(engine):
+    items = [(np.arange(1.0 + k),) for k in range(7)]
+    with engine.scatter(Numbers, PIECES[:3]) as shards:
+        found = shards.share("doubled", items, [len(item) for (item,) in items])
+        for (item,), twice in zip(items, found, strict=True):
+            np.testing.assert_array_equal(twice, 2.0 * item)
+        # 10, 9 and 9 entries: the largest item first, to the least busy one
+        assert shards.traffic == Traffic(224, 224, (160, 144, 144), 448, 6)
+
+
+def test_checkpoints_are_not_forwarded(engine):
+    with engine.scatter(Numbers, PIECES) as shards:
+        shards.checkpoint()
+        assert shards.traffic.driver_received == shards.traffic.total == 5 * 24
+
+
+@pytest.mark.parametrize("count", [3, 5])
+def test_large_arguments_and_sums_arrive(engine, count):
+    large = np.arange(200_000.0)
+    with engine.scatter(Numbers, [large * 0.1**k for k in range(count)]) as shards:
+        expected = pairwise([3.0 * (large * 0.1**k) + large for k in range(count)])
+        np.testing.assert_array_equal(shards.reduce("scaled", 3.0, large), expected)
+        for k, (share, _) in enumerate(shards.exchange("array", "shares", large)):
+            whole = sum(large * 0.1**k for k in range(count))
+            with np.errstate(invalid="ignore"):
+                np.testing.assert_array_equal(share, large * (large * 0.1**k) / whole)
 
 
 def test_large_arrays_arrive(engine):

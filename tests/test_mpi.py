@@ -38,17 +38,18 @@ def run(ranks, folder, *names):
 @needs_mpiexec
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_programs(ranks, tmp_path):
-    run(ranks, tmp_path, "calls", "errors", "local", "cancel", "latency")
+    run(ranks, tmp_path, "calls", "trees", "errors", "local", "cancel", "latency")
 
 
 @needs_mpiexec
 def test_more_ranks_than_cores(tmp_path):
-    run(4, tmp_path, "calls")
+    run(4, tmp_path, "calls", "trees", "cancel")
 
 
 @needs_mpiexec
-def test_a_frozen_rank(tmp_path):
-    run(2, tmp_path, "frozen")
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_frozen_rank(ranks, tmp_path):
+    run(ranks, tmp_path, "frozen")
 
 
 def test_whose_rows_count():

@@ -1,6 +1,7 @@
 """Engines hold the shards of a strategy and run their methods.
 
 base.py     the interface: Engine, Shards, ShardLost
+tree.py     the tree along which calls travel, sums along it, and how much traffic that is
 serial.py   one shard after the other, the reference
 threads.py  the threads of this process, the default
 remote.py   common code of the engines with other processes
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from margrave.engines.base import MOST_LOSSES, Engine, ShardLost, Shards, is_collection
 from margrave.engines.serial import Serial
 from margrave.engines.threads import Threads
+from margrave.engines.tree import Traffic
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -35,6 +37,7 @@ __all__ = [
     "ShardLost",
     "Shards",
     "Threads",
+    "Traffic",
     "is_collection",
     "resolve_engine",
 ]

@@ -19,6 +19,7 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
+from margrave.engines.tree import Meter, Traffic, add_up
 from margrave.rows import is_csr, is_remote
 
 Arguments = tuple[Any, ...]
@@ -54,17 +55,18 @@ class ShardLost(Exception):
 class Shards(ABC):
     """Blocks that an engine has built, one per piece; a context manager that ends with `close`.
 
-    A subclass implements how blocks are called (`_run`).
+    A subclass implements how blocks are called (`_run`), and may implement calls of all of them
+    in better ways (`_map`, `_reduce`, `_exchange`). Blocks must not change arguments: other blocks
+    may get the same arrays.
 
-    Attributes
+    Parameters
     ----------
-    moved : int
-        Bytes exchanged between the caller and the shards so far, as arguments and results. All
-        engines count in the same way, even if nothing leaves the process.
+    count : int
+        Shards.
     """
 
-    def __init__(self) -> None:
-        self.moved = 0
+    def __init__(self, count: int) -> None:
+        self._meter = Meter(count)
 
     @abstractmethod
     def __len__(self) -> int:
@@ -81,42 +83,103 @@ class Shards(ABC):
     def close(self) -> None:
         """Release the blocks."""
 
+    @property
+    def traffic(self) -> Traffic:
+        """Arguments and results so far: who has sent and received how many bytes."""
+        return self._meter.traffic
+
+    @property
+    def moved(self) -> int:
+        """Bytes of arguments and results that the driver and all workers have sent so far."""
+        return self.traffic.total
+
     def map(self, method: str, *args: object) -> list[Any]:
         """Call a method of all blocks, in parallel; the results in the order of the shards."""
-        return self.each(method, [args] * len(self))
+        results = self._map(method, args)
+        self._meter.down(size_of(args))
+        self._meter.up([size_of(result) for result in results])
+        return results
 
     def each(self, method: str, arguments: Sequence[Arguments]) -> list[Any]:
-        """Call a method of all blocks, in parallel, shard k with the arguments number k."""
+        """Call a method of all blocks, in parallel, shard k with the arguments number k.
+
+        Nothing is forwarded: arguments and results travel between the driver and each worker.
+        """
         if len(arguments) != len(self):
             raise ValueError(f"{len(self)} shards need as many arguments, got {len(arguments)}")
-        return self._counted(method, list(enumerate(arguments)))
+        return self._direct(method, list(enumerate(arguments)))
 
     def call(self, number: int, method: str, *args: object) -> Any:
         """Call a method of one block."""
-        return self._counted(method, [(number, args)])[0]
+        return self._direct(method, [(number, args)])[0]
+
+    def share(self, method: str, items: Sequence[Arguments], sizes: Sequence[int]) -> list[Any]:
+        """Call a method once per item, each on any one of the blocks, which are equal.
+
+        The calls must not depend on each other; `sizes` say how long they take. Blocks have a
+        method ``many(method, items)`` for it.
+        """
+        found = self._share(method, items, sizes)
+        for number, queue in enumerate(deal_out(sizes, len(self))):
+            self._meter.direct(
+                *(number, size_of([items[i] for i in queue]), size_of([found[i] for i in queue]))
+            )
+        return found
 
     def reduce(self, method: str, *args: object) -> Any:
         """Call a method of all blocks and add up the results, entry by entry.
 
-        The sum is in the order of the shards, so that it is bitwise the same whichever block is
-        ready first.
+        Sums are pairwise, in the order of the shards, so that they are bitwise the same whichever
+        block is ready first, and wherever it is.
         """
-        return add_up(self.map(method, *args))
+        found = self._reduce(method, args)
+        self._meter.down(size_of(args))
+        self._meter.summed(size_of(found))
+        return found
+
+    def exchange(self, method: str, then: str, *args: object) -> list[Any]:
+        """Call a method of all blocks, then another one with the list of all results.
+
+        Block k runs ``then([results of method], *args)`` when all blocks have run ``method()``; the
+        results of `then` are returned, in the order of the shards. `then` must not change what
+        `method` has returned, also if it belongs to the block.
+        """
+        results, sizes = self._exchange(method, then, args)
+        self._meter.down(0)
+        self._meter.up(sizes, to_driver=False)
+        self._meter.down(size_of(args))
+        self._meter.down(sum(sizes), from_driver=False)
+        self._meter.up([size_of(result) for result in results])
+        return results
 
     def checkpoint(self) -> list[Any]:
         """Fetch what the blocks return as their `state`: enough to rebuild them elsewhere."""
-        return self.map("state")
+        return self.each("state", [()] * len(self))  # large: not through other workers
 
-    def _counted(self, method: str, calls: Sequence[tuple[int, Arguments]]) -> list[Any]:
+    def _map(self, method: str, args: Arguments) -> list[Any]:
+        return self._run(method, [(number, args) for number in range(len(self))])
+
+    def _reduce(self, method: str, args: Arguments) -> Any:
+        return add_up(self._map(method, args))
+
+    def _exchange(self, method: str, then: str, args: Arguments) -> tuple[list[Any], list[int]]:
+        """The results of `then`, and the sizes of those of `method`."""
+        found = self._map(method, ())
+        return self._map(then, (found, *args)), [size_of(one) for one in found]
+
+    def _share(self, method: str, items: Sequence[Arguments], sizes: Sequence[int]) -> list[Any]:
+        queues = deal_out(sizes, len(self))
+        calls = [(k, (method, [items[i] for i in queue])) for k, queue in enumerate(queues)]
+        found = dict[int, Any]()
+        for queue, results in zip(queues, self._run("many", calls), strict=True):
+            found.update(zip(queue, results, strict=True))
+        return [found[i] for i in range(len(items))]
+
+    def _direct(self, method: str, calls: Sequence[tuple[int, Arguments]]) -> list[Any]:
         results = self._run(method, calls)
-        # what is the same for several shards goes to each worker once
-        sent = {(self._home(number), id(args)): args for number, args in calls}
-        self.moved += size_of(list(sent.values())) + size_of(results)
+        for (number, args), found in zip(calls, results, strict=True):
+            self._meter.direct(number, size_of(args), size_of(found))
         return results
-
-    def _home(self, number: int) -> Any:
-        """The worker of a shard."""
-        return 0
 
     def __enter__(self) -> Self:
         return self
@@ -197,6 +260,23 @@ def share_here(at_work: int, threads: int, memory: int) -> tuple[int, int]:
     return max(1, threads // at_work), memory // at_work
 
 
+def deal_out(sizes: Sequence[int], count: int) -> list[list[int]]:
+    """Numbers of items for each of some workers: the largest first, to the least busy one.
+
+    Examples
+    --------
+    >>> deal_out([1, 5, 3, 4], 2)
+    [[1, 0], [3, 2]]
+    """
+    queues: list[list[int]] = [[] for _ in range(count)]
+    load = [0] * count
+    for item in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
+        worker = load.index(min(load))
+        queues[worker].append(item)
+        load[worker] += sizes[item]
+    return queues
+
+
 def build(block_type: Callable[..., Any], piece: object) -> Any:
     """Build the block of one piece, in this process."""
     held = list(leaves(piece))
@@ -245,19 +325,3 @@ def _size(leaf: object) -> int:
     if isinstance(leaf, (str, bytes)):
         return len(leaf)
     return 8 if isinstance(leaf, (Number, np.generic)) else 0
-
-
-def add_up(results: Sequence[Any]) -> Any:
-    """Add up arrays, numbers, or tuples of them, in their order.
-
-    Examples
-    --------
-    >>> add_up([(1.0, np.array([1, 2])), (0.5, np.array([3, 4]))])
-    (1.5, array([4, 6]))
-    """
-    if isinstance(results[0], tuple):
-        return tuple(add_up(parts) for parts in zip(*results, strict=True))
-    total = np.array(results[0])  # a copy: the block may still need its own
-    for result in results[1:]:
-        total = total + result
-    return total if total.ndim else total.item()

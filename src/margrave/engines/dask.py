@@ -17,6 +17,7 @@ from margrave.engines.dask_workers import DaskWorkers, distributed
 from margrave.engines.remote import (
     Assembly,
     Kept,
+    Letter,
     Order,
     RemoteShards,
     assembly,
@@ -52,6 +53,7 @@ class Dask:
     """
 
     is_remote = True
+    by_name = False
 
     def __init__(
         self, client: distributed.Client | str | None = None, timeout: float = 30.0
@@ -117,7 +119,7 @@ class Dask:
         holders = self._holders(found)
         homes = place(pieces, self.workers.staff(), lambda piece: holders.get(piece, ()))
         self.workers.open({*homes, *itertools.chain(*holders.values())})  # side by side
-        return RemoteShards(self._ask, block_type, pieces, homes, self._shards)
+        return RemoteShards(self, block_type, pieces, homes, self._shards)
 
     # --- collections ------------------------------------------------------------------------
 
@@ -199,16 +201,29 @@ class Dask:
 
     # --- orders -----------------------------------------------------------------------------
 
-    def _ask(self, orders: Mapping[str, Order]) -> dict[str, Any]:
-        gone = [worker for worker in orders if worker in self.workers.lost]
-        if gone:
-            raise ShardLost(gone, "it was lost before, and its shards with it")
+    def link(self, worker: str) -> tuple[str, str]:
+        """How other workers reach a worker: its address, and the key of its site."""
+        return worker, self.workers.open([worker])[worker]
+
+    def ask_all(self, links: Sequence[tuple[str, str]], letter: Letter) -> list[Any]:
+        """Send a letter to the first of these workers, which passes it on; the answers."""
+        self._refuse_lost(worker for worker, _ in links)
+        return self.workers.send(links, letter)
+
+    def ask(self, orders: Mapping[str, Order]) -> dict[str, Any]:
+        """Give an order to each of some workers; their answers."""
+        self._refuse_lost(orders)
         packed, sources = {}, set[str]()
         for worker, order in orders.items():
             body, rows = pack(order)
             heads = [self._assembly(one, worker, sources) for one in rows]
             packed[worker] = (body, pack(heads)[0] if heads else None)
         return self.workers.run(packed, sources)
+
+    def _refuse_lost(self, workers: Iterable[str]) -> None:
+        gone = [worker for worker in workers if worker in self.workers.lost]
+        if gone:
+            raise ShardLost(gone, "it was lost before, and its shards with it")
 
     def _assembly(self, rows: RemoteRows, worker: str, sources: set[str]) -> Assembly:
         holders = self._holders([rows])

@@ -2,7 +2,7 @@
 
 Every worker that is needed gets one actor, which is a `Site`: it holds blocks and calls them in a
 thread of its own. The scheduler only places the actors; calls go to the workers directly, whatever
-the client does otherwise, and so do rows from one worker to another.
+the client does otherwise, and so do letters and rows from one worker to another.
 """
 
 from __future__ import annotations
@@ -20,15 +20,18 @@ from typing import Any
 
 from margrave.engines.base import ShardLost
 from margrave.engines.remote import (
+    CAME_BACK,
     Assembly,
-    Failed,
     Frames,
     Kept,
+    Letter,
+    Parcel,
     Site,
+    needed,
     pack,
     pack_error,
-    settle,
     unpack,
+    unpack_answers,
 )
 from margrave.rows import Places
 
@@ -161,61 +164,85 @@ class DaskWorkers:
         }
         answers = self._collect(calls, sources, number)
         try:
-            return settle(answers)
+            values = unpack_answers([parcel for [parcel] in answers.values()])
         except ShardLost as error:  # a worker that answered has lost another one
             self.lose(worker for worker in error.workers if worker not in answers)
+            raise
+        return dict(zip(answers, values, strict=True))
+
+    def send(self, links: Sequence[tuple[str, str]], letter: Letter) -> list[Any]:
+        """Send a letter to the first of these sites, which passes it on; the answers."""
+        number, workers = next(self._orders), [worker for worker, _ in links]
+        keys = self.open(workers)
+        changed = [worker for worker, key in links if keys[worker] != key]
+        if changed:
+            raise ShardLost(changed, CAME_BACK)
+        call = self._send(*links[0], "pass_on", number, *letter)
+        [parcels] = self._collect({call: workers[0]}, workers, number).values()
+        try:
+            return unpack_answers(parcels)
+        except ShardLost as error:  # those below the lost one are still at work
+            self.lose(error.workers)
+            self._drop(workers, number)
             raise
 
     def take(self, worker: str, name: str, places: Places) -> Any:
         """Fetch some of the rows that a worker holds."""
         key = self.open([worker])[worker]
-        return self._collect({self._send(worker, key, "take", name, places): worker})[worker]
+        call = self._send(worker, key, "take", name, places)
+        return unpack_answers(self._collect({call: worker})[worker])[0]
 
     def _collect(
         self,
-        calls: Mapping[Future[Frames], str],
-        sources: Iterable[str] = (),
+        calls: Mapping[Future[list[Parcel]], str],
+        others: Iterable[str] = (),
         number: int | None = None,
-    ) -> dict[str, Any]:
-        """Wait for the answers of workers, as long as they send heartbeats."""
+    ) -> dict[str, list[Parcel]]:
+        """Wait for the answers of workers, as long as they and the others send heartbeats."""
         waiting, answers = dict(calls), {}
+        watched = {*calls.values(), *others}
         seen: dict[str, tuple[float, float]] = {}
         try:
             while waiting:
                 done, _ = wait(waiting, _CHECK, FIRST_COMPLETED)
-                gone = {} if done else self._silent({*waiting.values(), *sources}, seen)
+                gone = {} if done else self._silent({*waiting.values(), *others}, seen)
                 for call in done:
                     worker = waiting.pop(call)
                     try:
-                        frames = call.result()
+                        answers[worker] = call.result()
                     except _UNREACHED as error:
                         gone[worker] = f"it cannot be reached ({type(error).__name__})"
                     else:
-                        answers[worker] = answer = unpack(frames)
-                        if isinstance(answer, Failed):  # later ones are not needed now
-                            self._cancel(waiting, number, answer.needed)
+                        last = needed(answers[worker])
+                        if last is not None:  # later ones are not needed now
+                            self._cancel(waiting.values(), number, last)
                 if gone:
-                    for call in [call for call, worker in waiting.items() if worker in gone]:
-                        call.cancel()
-                        del waiting[call]
                     self.lose(gone)
                     raise ShardLost(list(gone), "; ".join(dict.fromkeys(gone.values())))
         except (
             BaseException
         ):  # a loss, or Ctrl-C: no worker may still run when the caller continues
-            self._cancel(waiting, number)
-            wait(waiting, self.timeout)
+            self._drop(watched, number)
             for call in waiting:
                 call.cancel()
             raise
         return answers
 
-    def _cancel(
-        self, waiting: Mapping[Future[Frames], str], number: int | None, needed: int = -1
-    ) -> None:
-        for worker in waiting.values() if number is not None else ():
+    def _cancel(self, workers: Iterable[str], number: int | None, last: int) -> None:
+        for worker in workers if number is not None else ():
             if worker in self._sites:
-                self._send(worker, self._sites[worker].key, "cancel", number, needed)
+                self._send(worker, self._sites[worker].key, "cancel", number, last)
+
+    def _drop(self, workers: Iterable[str], number: int | None) -> None:
+        """Cancel an order at workers that are not lost, and wait until it has ended there."""
+        ends = [
+            self._send(worker, self._sites[worker].key, "drop", number)
+            for worker in (workers if number is not None else ())
+            if worker in self._sites and worker not in self.lost
+        ]
+        wait(ends, self.timeout)
+        for end in ends:
+            end.cancel()
 
     def _send(self, worker: str, key: str, method: str, *args: Any) -> Future[Any]:
         return self._spawn(_execute(self.client, worker, key, method, *args))
@@ -224,12 +251,12 @@ class DaskWorkers:
         return asyncio.run_coroutine_threadsafe(work, self.client.loop.asyncio_loop)
 
 
-async def _ready(site: distributed.Future) -> Frames:
+async def _ready(site: distributed.Future) -> list[Parcel]:
     try:
         await site
     except (RuntimeError, distributed.KilledWorker) as error:  # the worker died meanwhile
         raise OSError(str(error)) from error
-    return pack(None)[0]
+    return []
 
 
 async def _end(client: distributed.Client, worker: str, site: distributed.Future) -> None:
@@ -251,7 +278,7 @@ async def _execute(
 
 def _as_message(arg: object) -> Any:
     """Send small objects unchanged, which is faster than serialising them."""
-    if isinstance(arg, list):
+    if isinstance(arg, (list, tuple)):
         return [_as_message(part) for part in arg]
     return arg if isinstance(arg, (int, str, bytes, NoneType)) else to_serialize(arg)
 
@@ -262,33 +289,96 @@ class _Actor:
     def __init__(self) -> None:
         self._worker = distributed.get_worker()
         self._site = Site(self._worker.address)
-        self._fetching: dict[int, asyncio.Task[list[Any]]] = {}
+        self._tasks: dict[int, asyncio.Task[Any]] = {}  # by order: what `drop` ends
+        self._jobs: dict[int, Future[Parcel]] = {}  # by order: what it waits for
+        self._below: dict[int, set[tuple[str, str]]] = {}  # by order: who has not answered
+        self._notes: set[asyncio.Task[None]] = set()  # on their way to other workers
 
-    async def run(self, number: int, body: Frames, head: Frames | None) -> Frames:
-        arrays: list[Any] = []
-        if head:
-            self._fetching[number] = asyncio.create_task(self._fetch(unpack(head)))
-            try:
-                arrays = await self._fetching[number]
-            except asyncio.CancelledError:
-                return pack_error(KeyboardInterrupt())
-            except Exception as error:
-                return pack_error(error)
-            finally:
-                del self._fetching[number]
-        return await asyncio.wrap_future(self._site.run(number, body, lambda: arrays))
+    async def run(self, number: int, body: Frames, head: Frames | None) -> list[Parcel]:
+        return await self._ended(number, self._run(number, body, head))
 
-    async def cancel(self, number: int, needed: int) -> None:
-        self._site.cancel(number, needed)
-        if needed < 0 and number in self._fetching:
-            self._fetching[number].cancel()
+    async def pass_on(self, number: int, *letter: Any) -> list[Parcel]:
+        return await self._ended(number, self._pass_on(number, Letter(*letter)))
+
+    async def cancel(self, number: int, last: int) -> None:
+        self._site.cancel(number, last)
+        for link in self._below.get(number, ()):
+            note = asyncio.create_task(self._tell(link, "cancel", number, last))
+            self._notes.add(note)
+            note.add_done_callback(self._notes.discard)
+
+    async def drop(self, number: int) -> None:
+        self._site.cancel(number)
+        job = self._jobs.get(number)
+        if number in self._tasks:
+            self._tasks[number].cancel()
+        if job is not None:
+            await asyncio.wait([asyncio.wrap_future(job)])
 
     async def end(self) -> None:
         self._site.close()
 
-    async def take(self, name: str, places: Places) -> Frames:
+    async def take(self, name: str, places: Places) -> list[Parcel]:
         rows, _ = self._worker.data[name]
-        return pack(await asyncio.to_thread(rows.__getitem__, places))[0]
+        return [(None, pack(await asyncio.to_thread(rows.__getitem__, places))[0])]
+
+    async def _ended(self, number: int, work: Coroutine[Any, Any, list[Parcel]]) -> list[Parcel]:
+        """Do something that `drop` can end; its errors are answers."""
+        self._tasks[number] = task = asyncio.create_task(work)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            return [pack_error(KeyboardInterrupt())]
+        except Exception as error:
+            return [pack_error(error)]
+        finally:
+            for known in (self._tasks, self._jobs, self._below):
+                known.pop(number, None)
+
+    async def _run(self, number: int, body: Frames, head: Frames | None) -> list[Parcel]:
+        arrays = await self._fetch(unpack(head)) if head else []
+        return [await self._job(number, self._site.run(number, body, lambda: arrays))]
+
+    async def _pass_on(self, number: int, letter: Letter) -> list[Parcel]:
+        if self._site.is_cancelled(number):
+            return [pack_error(KeyboardInterrupt())]
+        letter, below = self._site.accept(letter)
+        self._below[number] = set(below)
+        found = [asyncio.create_task(self._forward(link, number, letter)) for link in below]
+        found.append(asyncio.create_task(self._open(number, letter)))
+        try:
+            parcels: list[Parcel] = []
+            for answer in asyncio.as_completed(found):
+                parcels += await answer
+                last = needed(parcels)
+                if last is not None:  # later ones are not needed now
+                    await self.cancel(number, last)
+        finally:
+            for task in found:
+                task.cancel()
+        united = self._site.finish(number, letter, parcels)
+        return parcels if united is None else [await self._job(number, united)]
+
+    async def _open(self, number: int, letter: Letter) -> list[Parcel]:
+        return [await self._job(number, self._site.open(number, letter))]
+
+    async def _forward(self, link: tuple[str, str], number: int, letter: Letter) -> list[Parcel]:
+        try:
+            found: list[Parcel] = await _execute(self._worker, *link, "pass_on", number, *letter)
+        except _UNREACHED as error:
+            what = f"{self._worker.address} cannot reach it ({type(error).__name__})"
+            return [pack_error(ShardLost([link[0]], what))]
+        finally:
+            self._below.get(number, set()).discard(link)
+        return found
+
+    async def _job(self, number: int, job: Future[Parcel]) -> Parcel:
+        self._jobs[number] = job
+        return await asyncio.wrap_future(job)
+
+    async def _tell(self, link: tuple[str, str], method: str, *args: Any) -> None:
+        with suppress(*_UNREACHED):
+            await _execute(self._worker, *link, method, *args)
 
     async def _fetch(self, wanted: Sequence[Assembly]) -> list[Any]:
         arrays = []
@@ -301,10 +391,10 @@ class _Actor:
         worker, key = kept.worker
         try:
             if worker == self._worker.address:
-                frames = await self.take(kept.name, kept.places)
+                found = await self.take(kept.name, kept.places)
             else:
-                frames = await _execute(self._worker, worker, key, "take", kept.name, kept.places)
+                found = await _execute(self._worker, worker, key, "take", kept.name, kept.places)
         except _UNREACHED as error:
             what = f"{self._worker.address} could not get rows from it ({type(error).__name__})"
             raise ShardLost([worker], what) from error
-        return unpack(frames)
+        return unpack_answers(found)[0]

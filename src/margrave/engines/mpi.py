@@ -2,7 +2,15 @@
 
 All ranks run the same script. Rank 0 leads: it gives orders to the sites of all ranks, its own
 among them; the others serve. Orders run in a thread, while the main thread of a rank, the only one
-that calls MPI, answers and sends heartbeats.
+that calls MPI, passes on letters, answers and sends heartbeats. Messages, with the number of an
+order:
+
+    run, pass on           an order, or a letter, to be answered to the sender
+    answer                 to one of these
+    cancel                 an error makes later shards unnecessary; there is an answer nonetheless
+    drop, dropped          rank 0 wants no answer, and waits until nobody is at work
+    ping, sign             whether a rank is alive
+    end, ended             `everywhere` is over
 """
 
 from __future__ import annotations
@@ -11,7 +19,7 @@ import itertools
 import platform
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -26,17 +34,19 @@ from margrave.engines.remote import (
     Failed,
     Frames,
     Kept,
+    Letter,
     Order,
+    Parcel,
     RemoteShards,
     Site,
     assembly,
     join,
+    needed,
     pack,
     pack_error,
     place,
-    settle,
     undivided,
-    unpack,
+    unpack_answers,
 )
 from margrave.rows import Matrix, Piece, Places, RemoteRows, outline
 from margrave.typing import MatrixLike, VectorLike
@@ -44,6 +54,9 @@ from margrave.typing import MatrixLike, VectorLike
 T = TypeVar("T")
 
 _SIGN = 1.0  # seconds between heartbeats
+_IDLE = 0.25  # share of the timeout after which a rank that may be idle is asked for one
+_ORDERS = itertools.count(1)  # of all engines: answers to an earlier one may still arrive
+_ENDED = mpi.Comm.Create_keyval()  # of a communicator: the order that ended the last `everywhere`
 
 
 class MPI:
@@ -71,6 +84,7 @@ class MPI:
     """
 
     is_remote = True
+    by_name = True
 
     def __init__(
         self, comm: mpi.Comm | None = None, rows: str = "root", timeout: float = 60.0
@@ -82,11 +96,12 @@ class MPI:
         self._rank, self._size = self.comm.Get_rank(), self.comm.Get_size()
         self._post = Post(self.comm)
         self._site = Site(f"rank {self._rank}", by_name=True)
+        self._errands: dict[int, _Errand] = {}  # by order: what this rank works on
+        self._own_mail: list[tuple[int, Any]] = []  # messages from this rank to itself
         self._leads = False
         self._lost: set[int] = set()
         self._per_node = 0
-        # not those of an earlier engine, whose answers may still arrive
-        self._orders, self._shards = itertools.count(time.time_ns()), itertools.count()
+        self._shards = itertools.count()
 
     def __copy__(self) -> MPI:
         return self
@@ -117,6 +132,7 @@ class MPI:
             self._post.close()
             self._site.close()
             self._site = Site(f"rank {self._rank}", by_name=True)
+            self._errands, self._own_mail = {}, []
 
     @property
     def n_workers(self) -> int:
@@ -126,7 +142,7 @@ class MPI:
     def share(self, at_work: int, threads: int, memory: int) -> tuple[int, int]:
         """Core threads and bytes for one shard: ranks on the same node divide the budgets."""
         if not self._per_node:
-            nodes = self._ask({rank: (_node,) for rank in self._ranks})
+            nodes = self.ask({rank: (_node,) for rank in self._ranks})
             self._per_node = max(Counter(nodes.values()).values())
         ranks = min(self._per_node, at_work)
         return max(1, threads // ranks), memory // ranks
@@ -138,7 +154,7 @@ class MPI:
             self._ranks,
             lambda piece: [piece.rank] if isinstance(piece, _RankPiece) else [],
         )
-        return RemoteShards(self._ask, block_type, pieces, homes, self._shards)
+        return RemoteShards(self, block_type, pieces, homes, self._shards)
 
     # --- rows of all ranks ------------------------------------------------------------------
 
@@ -151,7 +167,7 @@ class MPI:
         if self.rows_are != "local" or X is not self._site.kept.get("X"):
             raise ValueError("all ranks must give their own X to `everywhere`, and rows='local'")
         name = next(self._shards)
-        answers = self._ask({rank: (_keep, rank, name, prepare) for rank in range(self._size)})
+        answers = self.ask({rank: (_keep, rank, name, prepare) for rank in range(self._size)})
         pieces = [_RankPiece(self, rank, name, known) for rank, (known, _) in answers.items()]
         return RemoteRows.of(pieces, [facts for _, facts in answers.values()], "rank")
 
@@ -159,7 +175,7 @@ class MPI:
         """Fetch an entry per row; those of the ranks must have these lengths."""
         for number, vector in enumerate(self._site.kept.get("vectors", ())):
             if vector is y:
-                parts = self._ask({rank: (_vector, number) for rank in range(self._size)})
+                parts = self.ask({rank: (_vector, number) for rank in range(self._size)})
                 return join(list(parts.values()), lengths, "rank")
         return undivided(y, lengths)
 
@@ -173,36 +189,72 @@ class MPI:
         self._leads = True
         try:
             result = lead()
-            outcome, rows = pack(result, by_name=True)
+            frames, rows = pack(result, by_name=True)
             if rows:
                 raise TypeError("a result cannot hold rows that are with the ranks")
+            outcome: Parcel = (None, frames)
             return result
         except BaseException as error:
             outcome = pack_error(error, by_name=True)
             raise
         finally:
             self._leads = False
-            for rank in range(1, self._size):
-                self._post.send(rank, ("end", 0, outcome, []))
-            self._post.close(self._lost, self.timeout)
+            self._dismiss(outcome)
 
-    def _ask(self, orders: Mapping[int, Order]) -> dict[int, Any]:
-        """Give orders to ranks; their answers, when all are there."""
+    def _dismiss(self, outcome: Parcel) -> None:
+        """End the service of the other ranks.
+
+        Wait until they know: messages of what comes next may take another way, and be faster.
+        """
+        number, left = next(_ORDERS), set(range(1, self._size)) - self._lost
+        with interrupts_noted() as interrupts:
+            for rank in range(1, self._size):
+                self._post.send(rank, ("end", number, outcome, sorted(self._lost)))
+            end = time.monotonic() + self.timeout
+            while left and not interrupts and time.monotonic() < end:
+                came = self._post.receive()
+                left -= {rank for rank, message in came if message == ("ended", number)}
+                self._post.pause(bool(came), ())
+        self._post.close(self._lost | left, self.timeout)
+        if interrupts:
+            raise KeyboardInterrupt
+
+    def link(self, worker: int) -> int:
+        """How other ranks reach a rank: by its number."""
+        return worker
+
+    def ask(self, orders: Mapping[int, Order]) -> dict[int, Any]:
+        """Give an order to each of some ranks; their answers."""
+        self._refuse_lost(orders)
+        number = next(_ORDERS)
+        messages = {rank: ("run", number, *self._pack(rank, o)) for rank, o in orders.items()}
+        answers = self._await(number, messages, orders)
+        return dict(zip(orders, unpack_answers([answers[r][0] for r in orders]), strict=True))
+
+    def ask_all(self, links: Sequence[int], letter: Letter) -> list[Any]:
+        """Send a letter to the first of these ranks, which passes it on; the answers."""
+        self._refuse_lost(links)
+        number = next(_ORDERS)
+        [parcels] = self._await(number, {links[0]: ("pass on", number, *letter)}, links).values()
+        return unpack_answers(parcels)
+
+    def _refuse_lost(self, ranks: Iterable[int]) -> None:
         if self._size > 1 and not self._leads:
             raise RuntimeError("with several ranks, shards live inside of `everywhere`")
-        gone = [f"rank {rank}" for rank in orders if rank in self._lost]
+        gone = [f"rank {rank}" for rank in ranks if rank in self._lost]
         if gone:
             raise ShardLost(gone, "it was lost before")
-        packed = {rank: self._pack(rank, order) for rank, order in orders.items()}
-        waiting = _Waiting(next(self._orders), dict.fromkeys(orders, time.monotonic()))
+
+    def _await(
+        self, order: int, messages: Mapping[int, Any], ranks: Iterable[int]
+    ) -> dict[int, list[Parcel]]:
+        """Send messages and wait for answers, as long as these ranks are alive."""
+        waiting = _Waiting(order, set(messages), dict.fromkeys(ranks, time.monotonic()))
         with interrupts_noted() as interrupts:
-            for rank, order in packed.items():
-                if rank:
-                    self._post.send(rank, ("run", waiting.order, *order))
-                else:
-                    waiting.own.append(self._run(waiting.order, *order))
+            for rank, message in messages.items():
+                self._send(rank, message)
             try:
-                while waiting.heard:
+                while waiting.due:
                     self._receive(waiting)
                     if interrupts:
                         raise KeyboardInterrupt
@@ -210,14 +262,16 @@ class MPI:
             except (
                 BaseException
             ):  # a loss, or Ctrl-C: no rank may still run when the caller continues
-                self._cancel(waiting)
+                waiting.at_work = set(waiting.heard)
+                for rank in waiting.at_work:
+                    self._send(rank, ("drop", order))
                 end = time.monotonic() + self.timeout
-                while waiting.heard.keys() - self._lost and len(interrupts) < 2:
+                while waiting.at_work - self._lost and len(interrupts) < 2:
                     if time.monotonic() > end:
                         break
                     self._receive(waiting)
                 raise
-        return settle({rank: waiting.answers[rank] for rank in orders})
+        return waiting.answers
 
     def _pack(self, rank: int, order: Order) -> tuple[Frames, list[Assembly]]:
         def find(piece: Piece, places: Places) -> Any:
@@ -230,70 +284,153 @@ class MPI:
 
     def _receive(self, waiting: _Waiting) -> None:
         """Receive messages, or wait a moment."""
-        came = self._post.receive()
-        if waiting.own and waiting.own[0].done():
-            came.append((0, (waiting.order, waiting.own.pop().result())))
-        for rank, (order, frames) in came:
+        came = self._incoming()
+        for rank, (what, order, *rest) in came:
             self._lost.discard(rank)
-            if rank not in waiting.heard:
-                continue
-            waiting.heard[rank] = time.monotonic()
-            if order == waiting.order and frames is not None:
-                del waiting.heard[rank]
-                waiting.answers[rank] = answer = unpack(frames)
-                if isinstance(answer, Failed):
-                    self._cancel(waiting, answer.needed)  # later ones are not needed now
-        self._post.pause(bool(came), waiting.own)
+            if rank in waiting.heard:
+                waiting.heard[rank] = time.monotonic()
+                waiting.pinged.pop(rank, None)
+            if what == "dropped" and order == waiting.order:
+                waiting.at_work.discard(rank)
+            elif what == "answer" and order == waiting.order and rank in waiting.due:
+                waiting.due.discard(rank)
+                waiting.answers[rank] = rest[0]
+                last = needed(rest[0])
+                if last is not None:  # later ones are not needed now
+                    for other in waiting.due:
+                        self._send(other, ("cancel", order, last))
+            else:
+                self._obey(rank, what, order, rest)
+        self._advance()
+        self._pause(came)
 
     def _check(self, waiting: _Waiting) -> None:
-        long_ago = time.monotonic() - self.timeout
-        silent = [rank for rank, heard in waiting.heard.items() if rank and heard < long_ago]
+        """Raise if a rank is silent: if busy it sends signs, if idle it answers a ping."""
+        now = time.monotonic()
+        silent = []
+        for rank, heard in waiting.heard.items():
+            if rank == 0 or heard > now - _IDLE * self.timeout:
+                continue
+            if rank not in waiting.pinged:
+                waiting.pinged[rank] = now
+                self._send(rank, ("ping", waiting.order))
+            elif waiting.pinged[rank] < now - (1.0 - _IDLE) * self.timeout:
+                silent.append(rank)
         if silent:
             self._lost.update(silent)
             what = f"no sign of life for {self.timeout:g} s"
             raise ShardLost([f"rank {rank}" for rank in silent], what)
 
-    def _cancel(self, waiting: _Waiting, needed: int = -1) -> None:
-        for rank in waiting.heard:
-            if rank:
-                self._post.send(rank, ("cancel", waiting.order, needed, []))
+    # --- all ranks --------------------------------------------------------------------------
+
+    def _send(self, rank: int, message: tuple[Any, ...]) -> None:
+        if rank == self._rank:
+            self._own_mail.append((rank, message))
+        else:
+            self._post.send(rank, message)
+
+    def _incoming(self, single: bool = False) -> list[tuple[int, Any]]:
+        own, self._own_mail = self._own_mail, []
+        return own + self._post.receive(single)
+
+    def _pause(self, came: Sequence[Any]) -> None:
+        jobs = [errand.job for errand in self._errands.values() if errand.job is not None]
+        self._post.pause(bool(came or self._own_mail), jobs)
+
+    def _obey(self, source: int, what: str, order: int, rest: Sequence[Any]) -> None:
+        """Do what a message says."""
+        errand = self._errands.get(order)
+        if what == "run":
+            self._errands[order] = _Errand(source, None, self._run(order, *rest))
+        elif what == "pass on" and order > (self.comm.Get_attr(_ENDED) or 0):
+            self._pass_on(source, order, Letter(*rest))
+        elif what == "answer" and errand is not None:
+            errand.below.discard(source)
+            self._add(order, errand, rest[0])
+        elif what == "cancel":
+            self._cancel(order, rest[0])
+        elif what == "drop":
+            self._site.cancel(order)
+            if errand is None:
+                self._send(source, ("dropped", order))
             else:
-                self._site.cancel(waiting.order, needed)
+                errand.is_dropped = True
+        elif what == "ping":
+            self._send(source, ("sign", order))
+
+    def _pass_on(self, source: int, order: int, letter: Letter) -> None:
+        try:
+            if self._site.is_cancelled(order):
+                raise KeyboardInterrupt
+            letter, below = self._site.accept(letter)
+        except (ShardLost, KeyboardInterrupt) as error:
+            self._send(source, ("answer", order, [pack_error(error, by_name=True)]))
+            return
+        for rank in below:
+            self._send(rank, ("pass on", order, *letter))
+        job = self._site.open(order, letter)
+        self._errands[order] = _Errand(source, letter, job, set(below))
+
+    def _add(self, order: int, errand: _Errand, parcels: Sequence[Parcel]) -> None:
+        errand.parcels += parcels
+        last = needed(parcels)
+        if last is not None:  # later ones are not needed now
+            self._cancel(order, last)
+
+    def _cancel(self, order: int, last: int) -> None:
+        self._site.cancel(order, last)
+        if order in self._errands:
+            for rank in self._errands[order].below:
+                self._send(rank, ("cancel", order, last))
+
+    def _advance(self) -> None:
+        """Answer what is done."""
+        for order, errand in list(self._errands.items()):
+            if errand.job is not None:
+                if not errand.job.done():
+                    continue
+                job, errand.job = errand.job, None
+                self._add(order, errand, [job.result()])
+            if errand.is_dropped:
+                del self._errands[order]
+                self._send(0, ("dropped", order))
+            elif not errand.below:
+                if errand.letter is not None:
+                    errand.job = self._site.finish(order, errand.letter, errand.parcels)
+                    errand.letter = None
+                    if errand.job is not None:
+                        errand.parcels = []
+                        continue
+                del self._errands[order]
+                self._send(errand.source, ("answer", order, errand.parcels))
 
     # --- other ranks ------------------------------------------------------------------------
 
     def _serve(self) -> Any:
         """Run orders until rank 0 has finished."""
-        jobs: dict[int, Future[Frames]] = {}
         signed = time.monotonic()
         with interrupts_noted() as interrupts:
             while True:
-                came = self._post.receive(single=True)
-                for _, (what, order, body, heads) in came:
+                came = self._incoming(single=True)
+                for source, (what, order, *rest) in came:
                     if what == "end":
-                        outcome = unpack(body)
-                        if isinstance(outcome, Failed):
-                            raise outcome.error
-                        return outcome
-                    if what == "cancel":
-                        self._site.cancel(order, body)
-                    else:
-                        jobs[order] = self._run(order, body, heads)
-                for order in [order for order, job in jobs.items() if job.done()]:
-                    answer = jobs.pop(order).result()
-                    if interrupts:  # rank 0 raises it, and then all ranks do
-                        answer = pack_error(interrupts.pop(), by_name=True)
-                    self._post.send(0, (order, answer))
-                for order in jobs if interrupts else ():
-                    self._site.cancel(order)
-                if not jobs:
+                        outcome, lost = rest
+                        self.comm.Set_attr(_ENDED, order)
+                        self._post.send(0, ("ended", order))
+                        self._post.close(lost, self.timeout)
+                        return unpack_answers([outcome])[0]
+                    self._obey(source, what, order, rest)
+                if interrupts:  # rank 0 raises it, and then all ranks do
+                    for order, errand in self._errands.items():
+                        self._add(order, errand, [pack_error(interrupts[0], by_name=True)])
                     interrupts.clear()
-                if (jobs or self._post.is_busy) and time.monotonic() > signed + _SIGN:
-                    self._post.send(0, (0, None))
+                self._advance()
+                if (self._errands or self._post.is_busy) and time.monotonic() > signed + _SIGN:
+                    self._post.send(0, ("sign", 0))
                     signed = time.monotonic()
-                self._post.pause(bool(came), jobs.values())
+                self._pause(came)
 
-    def _run(self, order: int, body: Frames, heads: Sequence[Assembly]) -> Future[Frames]:
+    def _run(self, order: int, body: Frames, heads: Sequence[Assembly]) -> Future[Parcel]:
         kept = self._site.kept
 
         def rows() -> list[Any]:
@@ -307,12 +444,26 @@ class MPI:
 
 @dataclass
 class _Waiting:
-    """A pending order: when each rank that has not answered was last heard, and the answers."""
+    """An order that rank 0 has given."""
 
     order: int
-    heard: dict[int, float]
-    answers: dict[int, Any] = field(default_factory=dict)
-    own: list[Future[Frames]] = field(default_factory=list)  # the job of rank 0, if there is one
+    due: set[int]  # ranks that are to answer
+    heard: dict[int, float]  # when the ranks that take part were last heard
+    pinged: dict[int, float] = field(default_factory=dict)  # those that have not answered since
+    answers: dict[int, list[Parcel]] = field(default_factory=dict)
+    at_work: set[int] = field(default_factory=set)  # after `drop`
+
+
+@dataclass
+class _Errand:
+    """An order or a letter that a rank works on."""
+
+    source: int  # whom to answer
+    letter: Letter | None  # until its answers are complete
+    job: Future[Parcel] | None  # in the site's thread
+    below: set[int] = field(default_factory=set)  # ranks to which it was passed on, at work
+    parcels: list[Parcel] = field(default_factory=list)
+    is_dropped: bool = False
 
 
 class _RankPiece(Piece):
@@ -324,7 +475,7 @@ class _RankPiece(Piece):
 
     def take(self, places: Places) -> Matrix:
         """Bring some of the rows to rank 0."""
-        rows: Matrix = self.engine._ask({self.rank: (_take, self.name, places)})[self.rank]
+        rows: Matrix = self.engine.ask({self.rank: (_take, self.name, places)})[self.rank]
         return rows
 
 

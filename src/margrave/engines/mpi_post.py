@@ -24,7 +24,7 @@ __all__ = ["Post", "interrupts_noted", "mpi"]
 
 _HEAD, _BODY = 22961, 22962  # tags: the sizes of a message's frames, and the frames
 _CHUNK = 1 << 30  # bytes that any MPI can send at once
-_PAUSES = 2e-4, 5e-3  # seconds between checks for messages: there may be more ranks than cores
+_PAUSES = 2e-4, 1e-3  # seconds between checks for messages: there may be more ranks than cores
 
 
 @contextmanager
@@ -97,6 +97,8 @@ class Post:
     def pause(self, came: bool, jobs: Collection[Future[Any]]) -> None:
         """Wait a moment for messages and jobs if none `came`, longer each time."""
         now = time.monotonic()
+        if self._arriving:
+            self._last = now
         moment = min(max(0.25 * (now - self._last), _PAUSES[0]), _PAUSES[1])
         if came:
             self._last = now

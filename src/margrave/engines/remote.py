@@ -5,6 +5,11 @@
 An order is a function of this package with its arguments, pickled; large arrays travel beside the
 pickle as raw buffers. Rows that are elsewhere (`RemoteRows`) are not part of it: the driver says
 where they are (`Assembly`), and they are inserted when the order is unpickled.
+
+A call of all blocks with the same arguments is a `Letter` instead. It goes to the first worker, and
+from worker to worker along a tree (tree.py); each knows its `Route` since its blocks were built. A
+worker passes on the letter unopened, calls its own blocks, waits for the answers of those below it,
+and answers with these and its own, in a list or added up.
 """
 
 from __future__ import annotations
@@ -19,13 +24,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from types import FunctionType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from margrave.engines.base import Arguments, ShardLost, Shards, build, leaves, size_of
+from margrave.engines.tree import Sums, children, combine, total
 from margrave.rows import Piece, Places, RemoteRows, assemble, is_remote
 from margrave.typing import VectorLike
 
@@ -37,9 +44,13 @@ except ImportError as error:
 
 Frames = list[Any]  # a pickle, and the raw buffers beside it as arrays of bytes
 Order = tuple[Any, ...]  # a function of a site and more arguments, and these
+Parcel = tuple[int | None, Frames]  # a packed answer; if it is an error, the number of its shard
 
 _LARGE = 1 << 16  # bytes from which an array gets a buffer of its own
 _NO_SHARD = sys.maxsize  # number of errors outside of shards, whose errors come first
+_LOSS = -1  # number of a loss, which comes before these: it is why others were cancelled
+_SIZES = -1  # where an answer to an exchange has the sizes of what was exchanged
+CAME_BACK = "it was lost before and came back without its shards"
 
 
 # --- messages -------------------------------------------------------------------------------
@@ -107,16 +118,34 @@ def unpack(frames: Frames, arrays: Sequence[Any] = ()) -> Any:
     return _Unpickler(frames, arrays).load()
 
 
-def pack_error(error: BaseException, by_name: bool = False) -> Frames:
+def pack_error(error: BaseException, by_name: bool = False) -> Parcel:
     """Pack an error such that it can be unpickled on the other side."""
-    failed = error if isinstance(error, Failed) else Failed(_NO_SHARD, error)
+    if not isinstance(error, Failed):
+        error = Failed(_LOSS if isinstance(error, ShardLost) else _NO_SHARD, error)
     try:
-        frames, _ = pack(failed, by_name)
+        frames, _ = pack(error, by_name)
         unpack(frames)
     except Exception:
-        said = RuntimeError(f"{type(failed.error).__name__}: {failed.error}")
-        frames, _ = pack(Failed(failed.number, said), by_name)
-    return frames
+        said = RuntimeError(f"{type(error.error).__name__}: {error.error}")
+        frames, _ = pack(Failed(error.number, said), by_name)
+    return error.number, frames
+
+
+def needed(parcels: Iterable[Parcel]) -> int | None:
+    """The last shard whose answer still matters if there is an error among the answers.
+
+    Of several errors, that of the first shard is to be raised.
+    """
+    failed = [number for number, _ in parcels if number is not None]
+    return (min(failed) if min(failed) != _NO_SHARD else -1) if failed else None
+
+
+def unpack_answers(parcels: Sequence[Parcel]) -> list[Any]:
+    """Unpack answers, or raise the error of the first shard."""
+    failed = [parcel for parcel in parcels if parcel[0] is not None]
+    if failed:
+        raise unpack(min(failed, key=lambda parcel: parcel[0] or 0)[1]).error
+    return [unpack(frames) for _, frames in parcels]
 
 
 # --- rows that are elsewhere ----------------------------------------------------------------
@@ -174,10 +203,34 @@ class Failed(Exception):
         super().__init__(number, error)
         self.number, self.error = number, error
 
-    @property
-    def needed(self) -> int:
-        """The last shard whose answer still matters: the error of the first one is to be raised."""
-        return -1 if self.number == _NO_SHARD else self.number
+
+@dataclass(frozen=True)
+class Route:
+    """The place of a worker in the tree of some shards.
+
+    Parameters
+    ----------
+    below : list
+        How to reach the workers to which it passes on letters.
+    blocks : dict
+        The numbers of its own blocks at the site, by shard.
+    count : int
+        All shards.
+    """
+
+    below: list[Any]
+    blocks: dict[int, int]
+    count: int
+
+
+class Letter(NamedTuple):
+    """A call of all blocks of some shards, which goes from worker to worker."""
+
+    shards: int  # whose `Route` it takes
+    answer: str  # "list" or "sum"; "keep" keeps the list at the first worker
+    body: Frames  # method and arguments
+    is_kept: bool = False  # whether the first argument is the list that was kept
+    kept: Sequence[Frames] = ()  # that list, from the first worker on
 
 
 class Site:
@@ -191,6 +244,7 @@ class Site:
     def __init__(self, name: str, by_name: bool = False) -> None:
         self.name, self.by_name = name, by_name
         self.blocks: dict[int, Any] = {}
+        self.routes: dict[int, Route] = {}  # by shards
         self.kept: dict[Any, Any] = {}  # what else orders leave here
         self.at_work: dict[int, Any] = {}  # blocks of the current order
         self.order = -1
@@ -199,12 +253,38 @@ class Site:
 
     def run(
         self, order: int, frames: Frames, rows: Callable[[], Sequence[Any]] = list
-    ) -> Future[Frames]:
-        """Run an order; the packed answer is its value, or a `Failed`.
+    ) -> Future[Parcel]:
+        """Run an order; the packed answer, or error, is its value.
 
         `rows` fetches the rows that were elsewhere.
         """
-        return self._thread.submit(self._run, order, frames, rows)
+        return self._thread.submit(self._run, order, partial(_obey, self, frames, rows))
+
+    def accept(self, letter: Letter) -> tuple[Letter, list[Any]]:
+        """Take a letter; return it as it is to be passed on, and to whom."""
+        if letter.shards not in self.routes:
+            raise ShardLost([self.name], CAME_BACK)
+        if letter.is_kept:
+            letter = letter._replace(is_kept=False, kept=self.kept.pop(("list", letter.shards)))
+        return letter, self.routes[letter.shards].below
+
+    def open(self, order: int, letter: Letter) -> Future[Parcel]:
+        """Call the site's own blocks."""
+        return self._thread.submit(self._run, order, partial(_call_own, self, letter))
+
+    def finish(
+        self, order: int, letter: Letter, parcels: Sequence[Parcel]
+    ) -> Future[Parcel] | None:
+        """Unite the answers to a letter, own and others; None if they are a list already."""
+        unite: Callable[..., Any] | None = None
+        if needed(parcels) is None:
+            if letter.answer == "sum" and len(parcels) > 1:
+                unite = _add
+            elif letter.answer == "keep" and 0 in self.routes[letter.shards].blocks:
+                unite = _keep  # this is the first worker
+        if unite is None:
+            return None
+        return self._thread.submit(self._run, order, partial(unite, self, letter, parcels))
 
     def cancel(self, order: int, needed: int = -1) -> None:
         """End the calls of an order, at once as far as the blocks can.
@@ -217,6 +297,10 @@ class Site:
             if number > needed and hasattr(block, "cancel"):
                 block.cancel()
 
+    def is_cancelled(self, order: int) -> bool:
+        """Whether no block is to be called any more."""
+        return self._needed.get(order, 0) < 0
+
     def go_on(self, number: int = _NO_SHARD) -> None:
         """Raise if the current order was cancelled, for the block of this number."""
         if number > self._needed.get(self.order, _NO_SHARD):
@@ -225,35 +309,77 @@ class Site:
     def close(self) -> None:
         """Release everything, and cancel what is running."""
         self.cancel(self.order)
-        self.blocks, self.kept = {}, {}
+        self.blocks, self.routes, self.kept = {}, {}, {}
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _run(self, order: int, frames: Frames, rows: Callable[[], Sequence[Any]]) -> Frames:
+    def _run(self, order: int, work: Callable[[], Any]) -> Parcel:
         self.order = order
         try:
-            if self._needed.get(order, 0) < 0:
+            if self.is_cancelled(order):
                 raise KeyboardInterrupt
-            function, *args = unpack(frames, rows())
-            return pack(function(self, *args), self.by_name)[0]
+            return None, pack(work(), self.by_name)[0]
         except BaseException as error:  # any error is raised by the driver
             cause = error.error if isinstance(error, Failed) else error
             cause.add_note("at a worker:\n" + "".join(traceback.format_tb(cause.__traceback__)))
             return pack_error(error, self.by_name)
 
 
-def build_blocks(site: Site, block_type: Callable[..., Any], pieces: dict[int, Any]) -> None:
+def _obey(site: Site, frames: Frames, rows: Callable[[], Sequence[Any]]) -> Any:
+    function, *args = unpack(frames, rows())
+    return function(site, *args)
+
+
+def _call_own(site: Site, letter: Letter) -> dict[int, Any] | Sums:
+    route = site.routes[letter.shards]
+    method, args = unpack(letter.body)
+    sizes: dict[int, Any] = {}
+    if letter.kept:
+        found = in_order(map(unpack, letter.kept))
+        args = (found, *args)
+        if 0 in route.blocks:
+            sizes[_SIZES] = [size_of(one) for one in found]
+    results = call_blocks(site, method, dict.fromkeys(route.blocks.values(), args))
+    if letter.answer == "sum":
+        sums = {(0, shard): one for shard, one in zip(route.blocks, results, strict=True)}
+        return combine(sums, route.count)
+    return dict(zip(route.blocks, results, strict=True)) | sizes
+
+
+def _add(site: Site, letter: Letter, parcels: Sequence[Parcel]) -> Sums:
+    sums: Sums = {}
+    for _, frames in parcels:
+        sums |= unpack(frames)
+    return combine(sums, site.routes[letter.shards].count)
+
+
+def _keep(site: Site, letter: Letter, parcels: Sequence[Parcel]) -> None:
+    site.kept["list", letter.shards] = [frames for _, frames in parcels]
+
+
+def in_order(answers: Iterable[Mapping[int, Any]]) -> list[Any]:
+    """The results of all shards, from the answers of workers."""
+    found: dict[int, Any] = {}
+    for answer in answers:
+        found |= answer
+    return [found[shard] for shard in sorted(found)]
+
+
+def build_blocks(
+    site: Site, block_type: Callable[..., Any], pieces: dict[int, Any], shards: int, route: Route
+) -> None:
     """Build blocks at a site."""
     for number, piece in pieces.items():
         try:
             site.blocks[number] = build(block_type, piece)
         except BaseException as error:
             raise Failed(number, error) from error
+    site.routes[shards] = route
 
 
 def call_blocks(site: Site, method: str, calls: dict[int, Arguments]) -> list[Any]:
     """Call a method of some blocks of a site, one after the other."""
     if not site.blocks.keys() >= calls.keys():
-        raise ShardLost([site.name], "it was lost before and came back without its shards")
+        raise ShardLost([site.name], CAME_BACK)
     site.at_work = {number: site.blocks[number] for number in calls}
     results = []
     try:
@@ -268,19 +394,30 @@ def call_blocks(site: Site, method: str, calls: dict[int, Arguments]) -> list[An
     return results
 
 
-def drop_blocks(site: Site, numbers: Sequence[int]) -> None:
+def drop_blocks(site: Site, numbers: Sequence[int], shards: int) -> None:
     """Release some blocks of a site."""
     for number in numbers:
         site.blocks.pop(number, None)
+    site.routes.pop(shards, None)
+    site.kept.pop(("list", shards), None)
 
 
 # --- the driver's side ----------------------------------------------------------------------
 
 
-class Asks(Protocol):
-    """How an engine passes on orders, one per worker, and brings back the answers."""
+class Carrier(Protocol):
+    """How an engine passes on orders and letters, and brings back the answers."""
 
-    def __call__(self, orders: Mapping[Any, Order]) -> dict[Any, Any]: ...
+    by_name: bool  # whether all processes run the same script
+
+    def link(self, worker: Any) -> Any:
+        """How other workers reach a worker."""
+
+    def ask(self, orders: Mapping[Any, Order]) -> dict[Any, Any]:
+        """Give an order to each of some workers; their answers."""
+
+    def ask_all(self, links: Sequence[Any], letter: Letter) -> list[Any]:
+        """Send a letter to the first of these workers, which passes it on; the answers."""
 
 
 class RemoteShards(Shards):
@@ -288,17 +425,25 @@ class RemoteShards(Shards):
 
     def __init__(
         self,
-        ask: Asks,
+        carrier: Carrier,
         block_type: Callable[..., Any],
         pieces: Sequence[Any],
         homes: Sequence[Any],
         numbers: itertools.count[int],
     ) -> None:
-        super().__init__()
-        self._ask, self._homes = ask, list(homes)
+        super().__init__(len(pieces))
+        self._carrier, self._homes, self._id = carrier, list(homes), next(numbers)
         self._numbers = [next(numbers) for _ in pieces]  # blocks of other shards live there too
+        self._workers = list(dict.fromkeys(homes))  # by their first shards, as in the tree
+        self._links = [carrier.link(worker) for worker in self._workers]
         try:
-            self._order(build_blocks, block_type, list(enumerate(pieces)))
+            blocks = self._by_worker(list(enumerate(pieces)))
+            carrier.ask(
+                {
+                    worker: (build_blocks, block_type, blocks[worker], self._id, self._route(place))
+                    for place, worker in enumerate(self._workers)
+                }
+            )
         except BaseException:
             self.close()
             raise
@@ -307,12 +452,30 @@ class RemoteShards(Shards):
         return len(self._homes)
 
     def _run(self, method: str, calls: Sequence[tuple[int, Arguments]]) -> list[Any]:
-        answers = self._order(call_blocks, method, calls)
+        own = self._by_worker(calls)
+        answers = self._carrier.ask(
+            {worker: (call_blocks, method, calls) for worker, calls in own.items()}
+        )
         left = {worker: iter(results) for worker, results in answers.items()}
         return [next(left[self._homes[shard]]) for shard, _ in calls]
 
-    def _home(self, number: int) -> Any:
-        return self._homes[number]
+    def _map(self, method: str, args: Arguments) -> list[Any]:
+        answers = self._ask_all("list", method, args)
+        return super()._map(method, args) if answers is None else in_order(answers)
+
+    def _reduce(self, method: str, args: Arguments) -> Any:
+        answers = self._ask_all("sum", method, args)
+        return super()._reduce(method, args) if answers is None else total(answers[0])
+
+    def _exchange(self, method: str, then: str, args: Arguments) -> tuple[list[Any], list[int]]:
+        if not self._homes or remote_rows(args):
+            return super()._exchange(method, then, args)
+        self._ask_all("keep", method, ())
+        answers = self._ask_all("list", then, args, True)
+        if answers is None:
+            raise TypeError("rows that are elsewhere must be in containers or dataclasses")
+        sizes, *results = in_order(answers)
+        return results, sizes
 
     def close(self) -> None:
         """Release the blocks on the workers that are left."""
@@ -321,28 +484,34 @@ class RemoteShards(Shards):
             worker: (
                 drop_blocks,
                 [n for n, at in zip(self._numbers, homes, strict=True) if at == worker],
+                self._id,
             )
             for worker in dict.fromkeys(homes)
         }
         for worker, order in orders.items():
             with suppress(ShardLost):
-                self._ask({worker: order})
+                self._carrier.ask({worker: order})
 
-    def _order(
-        self, function: Callable[..., Any], what: object, things: Sequence[tuple[int, Any]]
-    ) -> dict[Any, Any]:
-        by_worker: dict[Any, dict[int, Any]] = {}
+    def _ask_all(
+        self, answer: str, method: str, args: Arguments, is_kept: bool = False
+    ) -> list[Any] | None:
+        """The answers of all workers to a letter; None if it would have to hold remote rows."""
+        body, rows = pack((method, args), self._carrier.by_name)
+        if rows or not self._homes:
+            return None
+        return self._carrier.ask_all(self._links, Letter(self._id, answer, body, is_kept))
+
+    def _by_worker(self, things: Sequence[tuple[int, Any]]) -> dict[Any, dict[int, Any]]:
+        found: dict[Any, dict[int, Any]] = {}
         for shard, thing in things:
-            by_worker.setdefault(self._homes[shard], {})[self._numbers[shard]] = thing
-        return self._ask({worker: (function, what, own) for worker, own in by_worker.items()})
+            found.setdefault(self._homes[shard], {})[self._numbers[shard]] = thing
+        return found
 
-
-def settle(answers: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return the answers, or raise the error of the first shard."""
-    failed = [answer for answer in answers.values() if isinstance(answer, Failed)]
-    if failed:
-        raise min(failed, key=lambda answer: answer.number).error
-    return dict(answers)
+    def _route(self, place: int) -> Route:
+        worker = self._workers[place]
+        own = {k: n for k, n in enumerate(self._numbers) if self._homes[k] == worker}
+        below = children(place, len(self._workers))
+        return Route([self._links[other] for other in below], own, len(self))
 
 
 def place(

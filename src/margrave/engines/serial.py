@@ -31,7 +31,7 @@ class SerialShards(Shards):
     """Blocks in a list."""
 
     def __init__(self, blocks: list[Any]) -> None:
-        super().__init__()
+        super().__init__(len(blocks))
         self._blocks = blocks
 
     def __len__(self) -> int:

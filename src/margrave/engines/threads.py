@@ -68,8 +68,12 @@ class ThreadShards(SerialShards):
             self._pool = self._hire()
             raise
 
-    def _home(self, number: int) -> int:
-        return number % self._n_workers
+    def _share(self, method: str, items: Sequence[Arguments], sizes: Sequence[int]) -> list[Any]:
+        """The largest first; a thread that is done takes the next."""
+        order = sorted(range(len(items)), key=lambda i: -sizes[i])
+        calls = [(place % len(self), items[i]) for place, i in enumerate(order)]
+        found = dict(zip(order, self._run(method, calls), strict=True))
+        return [found[i] for i in range(len(items))]
 
     def close(self) -> None:
         """End the threads and release the blocks."""
