@@ -5,6 +5,8 @@ import pytest
 from scipy import sparse
 
 from margrave.losses import Loss
+from margrave.progress import Progress
+from margrave.solvers import Settings, WorkingSet
 from margrave.solvers.divide import levels
 from margrave.solvers.kernel import active_set, sample_start, working_set
 from tests import build, cases, golden
@@ -66,3 +68,14 @@ def test_sparse_rows_and_a_warm_start(loss, intercept):
     assert second.objective == pytest.approx(first.objective, rel=2 * TOL)
     again, _ = build.run(dense, tol=TOL * (1 + 1e-6), start=first.beta)
     assert again.n_iter == 0 and again.converged
+
+
+def test_no_time_for_the_scores_of_a_start():
+    """Without scores there are no violations by which active rows could be chosen."""
+    X, y = golden.load("moons")
+    problem = build.problem(X, y, 1.0, ("hinge", {}), ("rbf", {"gamma": 1.0}), "free")
+    start, _ = build.run(problem, tol=1e-2)
+    with Progress(1e-6, time_limit=0.0) as progress:
+        settings = Settings(1e-6, 1 << 26, 1, 0, progress, None)
+        (found,) = WorkingSet().solve_after([problem], settings, [start.beta], moving=True)
+    assert not found.converged and found.certificate == "estimate"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
 from margrave import SVC, OneClassSVM
 from margrave.engines import Serial, ShardLost
@@ -13,8 +14,8 @@ from margrave.progress import Progress
 from margrave.solvers import BlockMinimization, Settings
 from margrave.solvers.distributed import cluster
 from margrave.solvers.distributed import working_set as distributed
-from margrave.solvers.distributed.block_minimization import best_step
 from margrave.solvers.distributed.checkpoint import Checkpoint
+from margrave.solvers.line_search import best_step
 from tests import build, cases, golden
 from tests.data import moons200
 from tests.test_divide import Given, blocks, moons
@@ -26,6 +27,7 @@ SOLVERS = [
     BlockMinimization(blocks=2, rounds=3),
     BlockMinimization(blocks=3, rounds=0),
     BlockMinimization(blocks=1),
+    BlockMinimization(blocks=3, moving=False),
 ]
 each_solver = pytest.mark.parametrize("solver", SOLVERS, ids=str)
 each_loss = pytest.mark.parametrize("loss", cases.ZERO_SUM, ids=cases.name_of)
@@ -53,7 +55,9 @@ def run(problem, solver, tol=1e-6, engine="serial", start=None, **budgets):
 @pytest.mark.parametrize("record", RECORDS, ids=lambda r: f"{r['gamma']}-{r['part'][:4]}")
 def test_golden_traces(record):
     problem, label = moons(record["C"], record["gamma"]), blocks(record)
-    solver = BlockMinimization(partition=Given(label), rounds=4, inner_tol=1e-13, finish=None)
+    solver = BlockMinimization(
+        partition=Given(label), rounds=4, inner_tol=1e-13, finish=None, moving=False
+    )
     solver.blocks = 4
     _, progress = run(problem, solver, tol=1e-12)
     rounds = [entry for entry in progress.history if "step" in entry]
@@ -84,6 +88,15 @@ def test_rounds_alone_come_to_the_optimum(loss):
     exact, _ = build.run(problem, tol=1e-10)
     assert solution.converged and solution.gap <= 1e-3
     assert abs(solution.dual - exact.dual) <= 1e-3 * abs(exact.dual)
+
+
+def test_blocks_that_cannot_move_end():
+    """With a free intercept one row alone has nowhere to go."""
+    X, y = moons200(60)
+    model = SVC(solver=BlockMinimization(blocks=60, finish=None), tol=1e-6, max_iter=200)
+    with pytest.warns(ConvergenceWarning):
+        model.fit(X, y)
+    assert model.n_iter_ < 50
 
 
 def test_one_block_takes_one_whole_step():
@@ -364,18 +377,19 @@ class Fragile:
         return shards
 
 
+@pytest.mark.parametrize("moving", [True, False])
 @pytest.mark.parametrize(("intercept", "few"), [(None, 5000), ("free", 5000), ("free", 10)])
-def test_lost_workers_change_nothing(monkeypatch, intercept, few):
+def test_lost_workers_change_nothing(monkeypatch, intercept, few, moving):
     monkeypatch.setattr(distributed, "_LARGEST_SET", 40)
     monkeypatch.setattr(distributed, "_BETWEEN_CHECKPOINTS", 3)
     monkeypatch.setattr(distributed, "_FEW_ROWS", few)
     monkeypatch.setattr(distributed, "_SPARE_ROWS", 0)
     problem = moons(10.0, 4.0, intercept=intercept)
-    solver = BlockMinimization(blocks=3, rounds=2)
+    solver = BlockMinimization(blocks=3, rounds=3 if moving else 2, moving=moving)
     quiet = Fragile()
     expected, _ = run(problem, solver, tol=1e-5, engine=quiet)
     assert expected.converged and quiet.calls > 40
-    for when in range(1, quiet.calls + 1, 7):
+    for when in range(1, quiet.calls + 1, 3 if moving else 7):
         engine = Fragile(when, when + 9)
         solution, _ = run(problem, solver, tol=1e-5, engine=engine)
         assert engine.scattered >= 2
@@ -447,15 +461,23 @@ class Killed(Exception):
     pass
 
 
-@pytest.mark.parametrize(("after", "few"), [(1, 5000), (5, 5000), (12, 5000), (12, 10), (18, 10)])
-def test_a_killed_run_is_resumed(tmp_path, monkeypatch, after, few):
+FIXED = [(1, 5000), (5, 5000), (12, 5000), (12, 10), (18, 10)]
+MOVING = [(1, 5000), (2, 5000), (4, 5000), (7, 5000)]
+
+
+@pytest.mark.parametrize(
+    ("moving", "after", "few"),
+    [*((False, *one) for one in FIXED), *((True, *one) for one in MOVING)],
+)
+def test_a_killed_run_is_resumed(tmp_path, monkeypatch, moving, after, few):
     monkeypatch.setattr("margrave.solvers.distributed.working_set._LARGEST_SET", 40)
     monkeypatch.setattr(distributed, "_FEW_ROWS", few)
     monkeypatch.setattr(distributed, "_SPARE_ROWS", 0)
     monkeypatch.setattr(distributed, "_BETWEEN_CHECKPOINTS", 1)
     X, y = golden.load("moons")
+    how = {"moving": moving, "rounds": 4 if moving else None}
     expected = SVC(
-        C=10.0, gamma=4.0, tol=1e-6, solver=BlockMinimization(blocks=3), engine="serial"
+        C=10.0, gamma=4.0, tol=1e-6, solver=BlockMinimization(blocks=3, **how), engine="serial"
     ).fit(X, y)
     records = []
 
@@ -464,7 +486,7 @@ def test_a_killed_run_is_resumed(tmp_path, monkeypatch, after, few):
         if len(records) == after:
             raise Killed
 
-    solver = BlockMinimization(blocks=3, checkpoint=tmp_path)
+    solver = BlockMinimization(blocks=3, checkpoint=tmp_path, **how)
     model = SVC(C=10.0, gamma=4.0, tol=1e-6, solver=solver, engine="serial", callbacks=kill)
     with pytest.raises(Killed):
         model.fit(X, y)
@@ -472,9 +494,8 @@ def test_a_killed_run_is_resumed(tmp_path, monkeypatch, after, few):
     assert kept.exists()
     records.extend([None] * 1000)
     # with another number of workers the blocks are still those of the checkpoint
-    again = SVC(
-        C=10.0, gamma=4.0, tol=1e-6, solver=BlockMinimization(checkpoint=tmp_path), engine="threads"
-    )
+    solver = BlockMinimization(blocks=3 if moving else None, checkpoint=tmp_path, **how)
+    again = SVC(C=10.0, gamma=4.0, tol=1e-6, solver=solver, engine="threads")
     again.fit(X, y)
     np.testing.assert_array_equal(again.dual_coef_, expected.dual_coef_)
     assert again.gap_ == expected.gap_ and not kept.exists()
@@ -531,7 +552,7 @@ BAD = [
     ({"inner_tol": 0.0}, "inner_tol must be a positive number"),
     ({"inner_tol": "x"}, "inner_tol must be a positive number"),
     ({"finish": "newton"}, "finish must be 'working_set' or None"),
-    ({"finish": None}, "finish=None cannot find a free intercept"),
+    ({"finish": None, "moving": False}, "finish=None cannot find a free intercept"),
     ({"partition": "circles", "blocks": 2}, "unknown partition 'circles'"),
 ]
 

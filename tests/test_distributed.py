@@ -263,12 +263,13 @@ def disturb(model, client, number, at):
     return model.set_params(callbacks=strike), seen
 
 
+@pytest.mark.parametrize("how", [{"moving": False}, {"rounds": 8}], ids=["fixed", "moving"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
-def test_lost_workers(fragile, number, monkeypatch):
+def test_lost_workers(fragile, number, how, monkeypatch):
     from margrave.engines.dask import Dask
 
     monkeypatch.setattr("margrave.solvers.distributed.working_set._LARGEST_SET", 40)
-    solver = BlockMinimization(blocks=3)
+    solver = BlockMinimization(blocks=3, **how)
     expected = SVC(C=10.0, gamma=4.0, tol=1e-4, solver=solver, engine="serial").fit(X, LABELS)
     engine = Dask(fragile, timeout=3.0)
     frozen = []
@@ -298,10 +299,10 @@ distributed._LARGEST_SET = 40
 distributed._BETWEEN_CHECKPOINTS = 1
 X, y = make_moons(600, noise=0.25, random_state=0)
 def slowly(record):
-    if {kill} and record["round"] == 5 and "own_gap" in record:
+    if {kill} and record["round"] == 3 and "active" in record:
         os.kill(os.getpid(), 9)
 model = SVC(C=10.0, gamma=4.0, tol=1e-4, engine="threads", n_jobs=2, callbacks=slowly,
-            solver=BlockMinimization(blocks=3, checkpoint={folder!r}))
+            solver=BlockMinimization(blocks=3, rounds=6, checkpoint={folder!r}))
 model.fit(X, y)
 print(model.gap_.hex(), model.n_iter_, float(np.abs(model.dual_coef_).sum()).hex())
 """

@@ -550,6 +550,7 @@ def test_auto_divides_many_rows(monkeypatch):
     X, y = blobs(800)
     assert SVC(gamma=2.0).fit(X, y).solver_ == "exact"
     monkeypatch.setattr(divide_and_conquer, "_MANY_ROWS", 500)
+    monkeypatch.setattr(divide_and_conquer, "_VERY_MANY_ROWS", 500)
     model = SVC(gamma=2.0).fit(X, y)
     assert model.solver_ == "dc" and model.converged_ and hasattr(model, "early_")
     assert SVC(kernel="poly").fit(X, y).solver_ == "exact"

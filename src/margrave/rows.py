@@ -1,18 +1,18 @@
 """Rows wherever they are: in memory, in blocks, or with the workers of an engine.
 
 `Matrix` is what an array and a CSR matrix have in common. `RowBlocks` is a sequence of blocks, read
-as often as needed: a linear model only needs passes over its rows, one block at a time. (A
-memory-mapped array does not need this: pass it as it is.) `RemoteRows` records where each row is;
-engines send rows to the block that needs them.
+as often as needed: a linear model only needs passes over its rows, one block at a time, and so do
+an early model of clusters and every prediction. (A memory-mapped array does not need this: pass it
+as it is.) `RemoteRows` records where each row is; engines send rows to the block that needs them.
 
 Only this module distinguishes the three. Others ask `in_memory`, `is_remote` or `in_blocks`, or use
-a function that works for all: `blocks_of`, `sample_rows`, `row_range`, `boundaries`.
+a function that works for all: `blocks_of`, `runs_of`, `sample_rows`, `row_range`, `boundaries`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -101,7 +101,8 @@ def is_csr(X: object) -> TypeIs[CSR]:
 class RowBlocks:
     """Rows in blocks, of which one at a time is in memory.
 
-    Takes the place of X for a linear kernel, in `fit` as in `predict`.
+    Takes the place of X in predictions, and in `fit` for a linear kernel, or for any kernel with
+    ``solver=DivideAndConquer(early=...)``.
 
     Parameters
     ----------
@@ -115,6 +116,11 @@ class RowBlocks:
     shape : tuple of int
     sizes : list of int
         Rows of each block.
+    dtype : dtype
+        That of all rows in one array.
+    is_sparse : bool
+    nbytes : int
+        Of all blocks.
 
     Examples
     --------
@@ -136,13 +142,19 @@ class RowBlocks:
         if not self._sources:
             raise ValueError("RowBlocks needs at least one block")
         self.sizes: list[int] = []
+        self.nbytes, self.is_sparse = 0, False
         columns: set[int] = set()
+        types: set[np.dtype[Any]] = set()
         for block in self:
             self.sizes.append(int(block.shape[0]))
             columns.add(int(block.shape[1]))
+            types.add(block.dtype)
+            self.nbytes += size_in_bytes(block)
+            self.is_sparse |= is_csr(block)
         if len(columns) > 1:
             raise ValueError(f"the blocks have different numbers of columns: {sorted(columns)}")
         self.shape = (sum(self.sizes), columns.pop())
+        self.dtype = np.result_type(*types)
 
     def __iter__(self) -> Iterator[Matrix]:
         return map(self.read, range(len(self._sources)))
@@ -195,11 +207,11 @@ def is_mapped(X: AnyRows | None) -> bool:
     return False
 
 
-def size_in_bytes(X: Matrix | RemoteRows) -> int:
+def size_in_bytes(X: AnyRows) -> int:
     """Bytes of an array, or of the stored entries of sparse rows."""
     if is_csr(X):
         return int(X.data.nbytes + X.indices.nbytes)
-    return X.nbytes if is_remote(X) else int(np.asarray(X).nbytes)
+    return X.nbytes if is_remote(X) or in_blocks(X) else int(np.asarray(X).nbytes)
 
 
 class Piece(ABC):
@@ -323,7 +335,7 @@ class RemoteRows:
 
 
 def assemble(
-    parts: Sequence[tuple[Places, Matrix]],
+    parts: Iterable[tuple[Places, Matrix]],
     shape: tuple[int, int],
     dtype: np.dtype[Any],
     is_sparse: bool,
@@ -341,6 +353,7 @@ def assemble(
         for positions, rows in parts:
             whole[positions] = rows.toarray() if is_csr(rows) else rows
         return whole
+    parts = list(parts)
     if not parts:
         empty: Matrix = sparse.csr_matrix(shape, dtype=dtype)
         return empty
@@ -357,7 +370,7 @@ def outline(rows: Matrix) -> tuple[tuple[int, int], np.dtype[Any], bool, int]:
 
 # --- rows wherever they are ----------------------------------------------------------------------
 
-_BROUGHT = 65_536  # rows that are fetched from workers at a time
+_BROUGHT = 65_536  # rows that are fetched from workers, or copied from a file, at a time
 
 
 def in_memory(X: AnyRows) -> TypeIs[Matrix]:
@@ -402,18 +415,65 @@ def blocks_of(X: AnyRows) -> Iterator[tuple[slice, Matrix]]:
         yield slice(0, X.shape[0]), X
 
 
-def sample_rows(X: AnyRows, rows: Places) -> Matrix:
-    """A copy of some rows; those of blocks in ascending order, and at least one."""
+def runs_of(X: AnyRows, step: int) -> Iterator[tuple[int, Matrix | RemoteRows]]:
+    """Iterate over runs of a multiple of `step` rows (but for the last), with their first row.
+
+    The rows of an array, or with workers, are one run. What is computed `step` rows at a time is
+    then bitwise the same for rows in blocks, wherever these end.
+
+    Examples
+    --------
+    >>> X = np.arange(10.0).reshape(5, 2)
+    >>> blocks = RowBlocks([X[:1], X[1:4], X[4:]])
+    >>> [(first, len(rows)) for first, rows in runs_of(blocks, 2)]
+    [(0, 4), (4, 1)]
+    """
     if not isinstance(X, RowBlocks):
+        yield 0, X
+        return
+    first, kept = 0, list[Matrix]()
+    for _, block in blocks_of(X):
+        kept.append(block)
+        count = sum(one.shape[0] for one in kept)
+        if count >= step:
+            rows, whole = _stacked(kept), count - count % step
+            yield first, rows[:whole]
+            first, kept = first + whole, [rows[whole:]]
+    last = _stacked(kept)
+    if last.shape[0]:
+        yield first, last
+
+
+def _stacked(blocks: Sequence[Matrix]) -> Matrix:
+    if len(blocks) == 1:
+        return blocks[0]
+    dense: Any = blocks  # arrays
+    rows: Matrix = sparse.vstack(blocks, "csr") if is_csr(blocks[0]) else np.vstack(dense)
+    return rows
+
+
+def sample_rows(X: AnyRows, rows: Places) -> Matrix:
+    """A copy of some rows, in this order; blocks and files are read once, from first to last."""
+    if isinstance(X, RemoteRows) or not (isinstance(X, RowBlocks) or is_mapped(X)):
         return loaded(X[rows])
-    ends = np.cumsum(X.sizes)
-    block = np.searchsorted(ends, rows, side="right")
-    found = [
-        X.read(number)[rows[block == number] - (ends[number] - X.sizes[number])]
-        for number in np.unique(block)
-    ]
-    chosen: Matrix = sparse.vstack(found, format="csr") if is_csr(found[0]) else np.vstack(found)
-    return chosen
+    is_sparse = isinstance(X, RowBlocks) and X.is_sparse
+    return assemble(_picked(X, rows), (len(rows), X.shape[1]), X.dtype, is_sparse)
+
+
+def _picked(X: Matrix | RowBlocks, rows: Places) -> Iterator[tuple[Places, Matrix]]:
+    """Yield some of the rows at a time, with their positions in `rows`."""
+    order: Places = np.argsort(rows, kind="stable").astype(np.int64, copy=False)
+    sizes = X.sizes if isinstance(X, RowBlocks) else [X.shape[0]]
+    starts = np.cumsum([0, *sizes])
+    ends = np.searchsorted(rows, starts, sorter=order)
+    for number, start in enumerate(starts[:-1]):
+        if ends[number] == ends[number + 1]:
+            continue
+        block = X.read(number) if isinstance(X, RowBlocks) else X
+        for first in range(ends[number], ends[number + 1], _BROUGHT):
+            positions = order[first : min(ends[number + 1], first + _BROUGHT)]
+            some: Matrix = block[rows[positions] - start]
+            yield positions, some
 
 
 def row_range(X: AnyRows, at: slice) -> AnyRows:

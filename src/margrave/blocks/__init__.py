@@ -5,6 +5,7 @@
       point.py       dual variables, scores from the variables of all blocks, gap terms
       directions.py  the block's own descent direction, and steps along the sum of all of them
       members.py     a working set with members from all blocks
+    active.py      a copy of the active rows, for blocks that move
     gradient.py    these rows' part of a linear model's gradient, and stochastic steps
     augmented.py   sums for EM and Gibbs sampling; augmented_joint.py  for several classes
     hull.py        weights in a reduced convex hull: extremes, projections
@@ -17,7 +18,7 @@ small (numbers for some rows, or per feature). Engines call its methods by name;
 arrays and numbers.
 """
 
-from margrave.blocks.dual import DualBlock, PartResult
+from margrave.blocks.dual import DualBlock, PartResult, has_zero, zero_result
 from margrave.blocks.gradient import GradientBlock
 from margrave.blocks.kernel import KernelBlock
 from margrave.blocks.members import Candidates, Fresh
@@ -31,5 +32,7 @@ __all__ = [
     "GradientBlock",
     "KernelBlock",
     "PartResult",
+    "has_zero",
     "stack",
+    "zero_result",
 ]

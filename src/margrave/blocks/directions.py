@@ -9,7 +9,7 @@ import numpy as np
 
 from margrave import _core
 from margrave.blocks.dual import PartResult, part_result
-from margrave.blocks.point import BlockState, Change, Point, Points, dot
+from margrave.blocks.point import BlockState, Change, Point, Points, dot, rate_along
 from margrave.problem import Floats
 from margrave.progress import FOREVER
 from margrave.rounds import ROUGH, Limits, Watch, run_rounds, set_size
@@ -111,14 +111,8 @@ class Directions(Point):
         d = self.aims[p].direction
         loss, y, C = self._loss(problem), problem.y, problem.C
         low, high = self._box(problem, beta)
-        found = []
-        for t in steps:
-            at = np.clip(beta + t * d, low, high)
-            rise, fall = loss.right_derivative(y, C, at), loss.left_derivative(y, C, at)
-            # at a bound use the other one-sided derivative
-            rise, fall = np.where(np.isinf(rise), fall, rise), np.where(np.isinf(fall), rise, fall)
-            found.append(float((np.where(d > 0.0, rise, fall) * d).sum()))
-        return np.array(found)
+        points = (np.clip(beta + t * d, low, high) for t in steps)
+        return np.array([rate_along(loss, y, C, at, d) for at in points])
 
     def commit(self, p: int, step: float) -> None:
         """Make a step along the direction."""

@@ -133,6 +133,8 @@ class DualBlock:
         return outcome.status != "stopped" or core.work[0] > 0, outcome.figures
 
     def _zero(self, problem: BaseProblem) -> PartResult:
+        if has_zero(problem):
+            return zero_result(problem)
         # no working memory: the allocator would not reuse the kernel blocks that parts free
         core = self._core(problem, None, 1.0, "float64", {}, memory=0)
         return part_result(problem, core, core.figures())
@@ -156,6 +158,18 @@ class DualBlock:
                 key[0], left, _BUFFER, self.threads, problem.offset, cache
             )
         return problem.core(rows[key], start, size, floor_for(tol))
+
+
+def has_zero(problem: BaseProblem) -> bool:
+    """Whether zero variables are feasible, with intercepts of zero."""
+    return problem.total == 0.0 and problem.intercept != "free"
+
+
+def zero_result(problem: BaseProblem) -> PartResult:
+    """The result of a part with zero variables, for which no kernel value is needed."""
+    nothing, intercept = np.zeros(problem.shape), np.zeros(problem.shape[1:])
+    primal, dual = problem.terms(nothing, nothing, intercept)
+    return PartResult(nothing, nothing, intercept, primal, dual, 0, True)
 
 
 def part_result(problem: BaseProblem, core: Core, figures: dict[str, Any]) -> PartResult:

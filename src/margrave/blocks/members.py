@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -124,9 +125,7 @@ class Members(Point):
         problem, state = self.problems[p], self.states[p]
         if problem is None:
             return 0, 0.0
-        up, low = self._rates(p)
-        own = row_biases(problem.y, bias)
-        violation = np.maximum(up - own, own - low)
+        violation = self.violations(p, bias)
         wanted = int(_MARGIN * np.count_nonzero(violation > 0.0)) + spare
         active = None
         if wanted < _NEARLY_ALL * len(violation):
@@ -136,6 +135,49 @@ class Members(Point):
         self.states[p] = replace(state, active=active)
         left_out = before - self.figures(p, bias[None])[0].sum()
         return len(violation) if active is None else len(active), float(left_out)
+
+    def violations(self, p: int, bias: Floats) -> Floats:
+        """How much each row violates the KKT conditions; negative where it satisfies them."""
+        problem = self.problems[p]
+        if problem is None:
+            return np.empty(0)
+        (up, low), own = self._rates(p), row_biases(problem.y, bias)
+        found: Floats = np.maximum(up - own, own - low)
+        return found
+
+    def sums_for(
+        self,
+        p: int,
+        chosen: Sequence[Rows],
+        points: Points,
+        coef: Floats,
+        precision: str,
+        deadline: float,
+    ) -> Floats:
+        """What variables of any rows contribute to the scores of some rows of each block."""
+        return self._sums(p, points, coef, precision, chosen[self.number], deadline)
+
+    def take_over(
+        self,
+        p: int,
+        chosen: Sequence[tuple[Rows, Floats, Floats]],
+        points: Points,
+        change: Floats,
+        precision: str,
+        deadline: float,
+    ) -> None:
+        """Set variables and scores of some rows of each block.
+
+        Scores of the others are updated with `points` and their `change`.
+        """
+        if self.problems[p] is None:
+            return
+        rows, *values = chosen[self.number]
+        beta, scores = (vector.copy() for vector in (self.states[p].beta, self.states[p].scores))
+        others = np.setdiff1d(np.arange(len(beta)), rows)
+        scores[others] += self._sums(p, points, change, precision, others, deadline)
+        beta[rows], scores[rows] = values
+        self.states[p] = BlockState(beta, scores)
 
     def widen(self, p: int) -> None:
         """Make all rows active again."""

@@ -179,9 +179,7 @@ class Point:
         return problem.loss.core(self.floor)
 
     def _box(self, problem: Problem, beta: Floats) -> tuple[Floats, Floats]:
-        """Bounds of the variables, widened to hold beta: with a floor, zero is slightly outside."""
-        lo, hi = self._loss(problem).box(problem.y, problem.C)
-        return np.minimum(lo, beta), np.maximum(hi, beta)
+        return box_around(self._loss(problem), problem.y, problem.C, beta)
 
     def _rows(self, p: int) -> Matrix:
         """Rows of the problem; of a precomputed kernel their values with all rows."""
@@ -242,6 +240,19 @@ def row_biases(y: Floats, bias: Floats) -> Floats:
 
 def _sums_of_sides(y: Floats, values: Floats, bias: Floats) -> list[float]:
     return [float(values[side].sum()) for side in sides_of(y, bias)]
+
+
+def box_around(loss: _core.Loss, y: Floats, C: Floats, beta: Floats) -> tuple[Floats, Floats]:
+    """Bounds of the variables, widened to hold beta: with a floor, zero is slightly outside."""
+    lo, hi = loss.box(y, C)
+    return np.minimum(lo, beta), np.maximum(hi, beta)
+
+
+def rate_along(loss: _core.Loss, y: Floats, C: Floats, at: Floats, direction: Floats) -> float:
+    """Derivative of sum_i h_i along a direction, to the right; at a bound, to the left."""
+    rise, fall = loss.right_derivative(y, C, at), loss.left_derivative(y, C, at)
+    rise, fall = np.where(np.isinf(rise), fall, rise), np.where(np.isinf(fall), rise, fall)
+    return float((np.where(direction > 0.0, rise, fall) * direction).sum())
 
 
 def dot(a: Floats, b: Floats) -> float:

@@ -47,10 +47,12 @@ from margrave.rows import (
     is_mapped,
     is_remote,
     loaded,
+    sample_rows,
 )
 from margrave.solvers import Settings, Solution, WorkingSet, resolve_solver
 from margrave.solvers.certificate import certificate, certified
 from margrave.solvers.columns import Columns
+from margrave.solvers.order import RowOrder
 from margrave.solvers.whole import certify
 from margrave.typing import MatrixLike, VectorLike
 
@@ -104,12 +106,15 @@ class KernelEstimator(CheckedInput):
         if not by_rows:
             columns.check(problems, self.memory_limit)
         problems = columns.narrow(problems)
+        order = RowOrder()
+
+        def restored(solutions: Sequence[Solution]) -> list[Solution]:
+            return [columns.widen(solution) for solution in order.restore(solutions)]
 
         def make_early(solutions: Sequence[Solution]) -> KernelEstimator:
             model = copy.copy(self)
             model.__dict__.pop("_early", None)
-            wide = [columns.widen(solution) for solution in solutions]
-            model._store_certificate(pack(model, wide), progress)
+            model._store_certificate(pack(model, restored(solutions)), progress)
             return model
 
         early = EarlyModel(progress, make_early)
@@ -124,8 +129,13 @@ class KernelEstimator(CheckedInput):
                 engine="dask" if self.engine is None and data.is_remote else self.engine,
                 rough=context is not None and context.rough,
             )
+            as_published = getattr(solver, "as_published", False)
             try:
                 try:
+                    if context is None and not as_published:
+                        order = RowOrder.of(problems, settings)
+                        problems, starts = order.arrange(problems), order.arrange_starts(starts)
+                        settings = order.within(settings)
                     solutions = solver.solve(list(problems), settings, starts)
                 except KeyboardInterrupt:  # outside the compiled code
                     progress.interrupt()
@@ -136,7 +146,6 @@ class KernelEstimator(CheckedInput):
                     else:
                         solutions = WorkingSet().solve(list(problems), settings)
                 if not settings.rough:
-                    as_published = getattr(solver, "as_published", False)
                     keep = not (by_rows and columns.used is not None)
                     solutions = certified(
                         problems, solutions, settings, not as_published, by_weights=keep
@@ -153,7 +162,7 @@ class KernelEstimator(CheckedInput):
         early.settle()
         if early.model is None:
             del self._early
-        return [columns.widen(solution) for solution in solutions], progress
+        return restored(solutions), progress
 
     def _seed(self) -> int:
         """Seed of the solver; a fixed one if random_state is None, so that fits are repeatable."""
@@ -216,10 +225,12 @@ class KernelEstimator(CheckedInput):
             self._weights = weights[0] if len(weights) == 1 else np.vstack(weights)
         if is_remote(X):
             self._support_vectors = X[rows].load()
-        elif self._weights is not None or in_blocks(X):
+        elif self._weights is not None:
             self._fit_rows = X  # `support_vectors_` looks them up here
+        elif self._kernel.is_precomputed:
+            self._support_vectors = np.empty((0, 0))
         else:
-            self._support_vectors = np.empty((0, 0)) if self._kernel.is_precomputed else X[rows]
+            self._support_vectors = sample_rows(X, rows)
         self.dual_coef_ = like(X, dual)
         precise = any(solution.precision == "float64" for solution in solutions)
         self._precision = "float64" if precise else "float32"
@@ -238,7 +249,9 @@ class KernelEstimator(CheckedInput):
         `rows` are the rows of X behind the rows of the problems; `intercepts` and the `known`
         decision values have a row per part and a column per output.
         """
-        self._part_support = [np.flatnonzero(label == c) for c in range(len(intercepts))]
+        order = np.argsort(label, kind="stable")
+        ends = np.cumsum(np.bincount(label, minlength=len(intercepts)))
+        self._part_support = np.split(order, ends[:-1])
         self.intercept_ = np.full(intercepts.shape[1], solutions[0].level)
         places, combine = solutions[0].parts.places, solutions[0].combine
         if combine == "sum":  # the sum of all parts is one expansion

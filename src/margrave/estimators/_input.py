@@ -108,6 +108,8 @@ class CheckedInput(BaseEstimator):  # type: ignore[misc]
         self, X: MatrixLike, y: VectorLike | None, reset: bool = True, numbers: bool = False
     ) -> tuple[AnyRows, NDArray[Any]]:
         """Validate the rows and targets of a fit, which must be `numbers` in a regression."""
+        if in_blocks(X):
+            self._refuse_blocks(reset)
         if in_blocks(X) or (reset and has_remote_rows(self.engine, X)):
             rows = self._check_rows(X, reset)
             targets: NDArray[Any] = column_or_1d(fetch_vector(self, y, rows), warn=True)
@@ -137,13 +139,24 @@ class CheckedInput(BaseEstimator):  # type: ignore[misc]
         if self.kernel == "precomputed" and sparse.issparse(X):
             raise TypeError("a precomputed kernel matrix must be dense, got a sparse one")
 
+    def _refuse_blocks(self, reset: bool) -> None:
+        """Raise for training rows in blocks where a kernel needs all of them at once."""
+        if self.kernel == "linear":
+            return
+        if not reset:
+            raise ValueError(
+                f"with kernel={self.kernel!r} the gap needs all rows in one array (it may be"
+                " memory-mapped), got rows in blocks"
+            )
+        if self.kernel == "precomputed" or not getattr(self.solver, "visits_blocks", False):
+            raise ValueError(
+                "rows in blocks need kernel='linear' or solver=DivideAndConquer(early=...), got"
+                f" kernel={self.kernel!r} and solver={self.solver!r}, which need all rows in one"
+                " array (it may be memory-mapped)"
+            )
+
     def _check_blocks(self, X: RowBlocks, reset: bool) -> RowBlocks:
         """Validate rows in blocks."""
-        if self.kernel != "linear":
-            raise ValueError(
-                f"rows in blocks need kernel='linear', got kernel={self.kernel!r}: other kernels"
-                " need all rows in one array (it may be memory-mapped)"
-            )
         if X.shape[0] == 0 or X.shape[1] == 0:
             raise ValueError(f"X is empty: it has {X.shape[0]} rows and {X.shape[1]} columns")
         if reset:

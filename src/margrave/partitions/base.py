@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from margrave import _core
 from margrave.problem import Data
 from margrave.progress import forever
-from margrave.rows import Matrix, RemoteRows, loaded
+from margrave.resources import one_blas_thread
+from margrave.rows import AnyRows, Matrix, RemoteRows, loaded, runs_of
 
 Rows = NDArray[np.int64]
 
-_TILE = 1 << 17  # distances at a time
+_TILE = 1 << 20  # distances at a time: from thousands of centres, a product of matrices that pays
 
 
 class Places(Protocol):
@@ -78,7 +79,7 @@ class Parts:
         order = np.argsort(self.label, kind="stable")
         return np.split(order, np.cumsum(self.sizes)[:-1])
 
-    def assign(self, X: Matrix, threads: int = 1) -> Rows:
+    def assign(self, X: AnyRows, threads: int = 1) -> Rows:
         """Part of each of some new rows: the nearest."""
         if self.places is None:
             raise ValueError("these parts have no centres: each resembles the whole")
@@ -113,7 +114,7 @@ def check_count(k: int, n_rows: int) -> None:
 
 
 def nearest(
-    places: Places, X: Matrix | RemoteRows, threads: int = 1, left: Callable[[], float] = forever
+    places: Places, X: AnyRows, threads: int = 1, left: Callable[[], float] = forever
 ) -> Rows:
     """Nearest part of every row; of equals the first."""
     found = by_tiles(places, X, lambda D, first: D.argmin(axis=1), threads, left)
@@ -122,18 +123,21 @@ def nearest(
 
 def by_tiles(
     places: Places,
-    X: Matrix | RemoteRows,
+    X: AnyRows,
     use: Callable[[NDArray[Any], int], NDArray[Any]],
     threads: int = 1,
     left: Callable[[], float] = forever,
 ) -> NDArray[Any]:
     """Use the distances of some thousand rows at a time; `use` gets them and the first row."""
     step = max(1, _TILE // max(1, places.width))
+    found: list[NDArray[Any]] = []
 
-    def tile(first: int) -> NDArray[Any]:
+    def tile(rows: Matrix | RemoteRows, begin: int, first: int) -> NDArray[Any]:
         if left() <= 0.0:
             raise _core.Stopped
-        return use(places.distances(loaded(X[first : first + step])), first)
+        return use(places.distances(loaded(rows[first : first + step])), begin + first)
 
-    with ThreadPoolExecutor(1 if places.is_python else threads) as pool:
-        return np.concatenate(list(pool.map(tile, range(0, X.shape[0], step))))
+    with one_blas_thread(), ThreadPoolExecutor(1 if places.is_python else threads) as pool:
+        for begin, rows in runs_of(X, step):
+            found += pool.map(partial(tile, rows, begin), range(0, rows.shape[0], step))
+    return np.concatenate(found)

@@ -64,10 +64,10 @@ class Stratified:
     ) -> Parts:
         """Find landmarks and strata and deal out the rows of each stratum."""
         check_count(k, data.n_rows)
-        if data.is_remote:
+        if not data.in_memory:
             raise ValueError(
-                "partition='stratified' needs all rows in one array; rows with the workers of an"
-                " engine have 'random', 'kmeans' and 'dip'"
+                "partition='stratified' needs all rows in one array; rows in blocks or with the"
+                " workers of an engine have 'random', 'kmeans' and 'dip'"
             )
         marks, _ = pivots(data, min(self.landmarks, data.n_rows), threads, left)
         squares = diagonal(data)

@@ -16,11 +16,12 @@ from margrave.rows import (
     AnyRows,
     Matrix,
     RemoteRows,
+    blocks_of,
     in_blocks,
     in_memory,
     is_csr,
     is_remote,
-    loaded,
+    sample_rows,
 )
 
 Floats = NDArray[np.float64]
@@ -89,10 +90,11 @@ class Data:
         if is_remote(X):
             largest = X.largest
         else:
-            values = X.data if is_csr(X) else np.asarray(X)
-            if values.size == 0:
-                return True
-            largest = max(float(values.max()), -float(values.min()))
+            found = (
+                block.data if is_csr(block) else np.asarray(block) for _, block in blocks_of(X)
+            )
+            extremes = [(values.max(), values.min()) for values in found if values.size]
+            largest = max((max(float(high), -float(low)) for high, low in extremes), default=0.0)
         if largest >= _LARGEST_FLOAT32 or not self.is_native:
             return largest < _LARGEST_FLOAT32
         return self.kernel.bound(largest, self.n_features) < _LARGEST_FLOAT32**2
@@ -139,7 +141,10 @@ class Data:
 
     def restrict(self, rows: RowNumbers) -> Data:
         """Return a copy of some rows; in ascending order they fall into the same blocks."""
-        X = self.X[np.ix_(rows, rows)] if self.kernel.is_precomputed else self.X[rows]
+        if self.kernel.is_precomputed:
+            X = self.X[np.ix_(rows, rows)]
+        else:
+            X = sample_rows(self.X, rows) if self.in_blocks else self.X[rows]
         return Data(X, self.kernel, np.searchsorted(rows, self.starts).astype(np.int64))
 
     def is_definite(self, beta: Floats, scores: Floats, scale: float, noise: float = 1e-9) -> bool:
@@ -162,7 +167,7 @@ class Data:
         some = np.linspace(0, self.n_rows - 1, min(self.n_rows, 50)).astype(np.int64)
         if self.kernel.is_precomputed:
             return float(np.mean(self.X[some, some]))
-        return float(self.kernel.diagonal(loaded(self.X[some])).mean())
+        return float(self.kernel.diagonal(sample_rows(self.X, some)).mean())
 
     def _fetch(self) -> Callable[[RowNumbers, RowNumbers], Floats]:
         return lambda queries, points: self.kernel.evaluate(self.X[queries], self.X[points])

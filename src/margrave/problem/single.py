@@ -174,7 +174,8 @@ class Problem(BaseProblem):
         """Return the problem on a part of the data; `members` are its rows there, possibly none."""
         if len(members) == 0:
             return None
-        return replace(self, data=part, y=self.y[members], C=self.C[members])
+        shift = None if self.shift is None else self.shift[members]
+        return replace(self, data=part, y=self.y[members], C=self.C[members], shift=shift)
 
     def on_all_of(self, data: Data) -> Problem:
         """Return the problem on data that has its rows and no others, in its order."""

@@ -10,7 +10,8 @@ hull/         nu-SVM and hard margin
 bayes/        Gibbs sampling
 published/    methods kept for comparison
 certificate/  rigorous bounds on the gap
-columns.py    drops features that never occur
+columns.py    drops features that never occur;  order.py  puts rows that are close side by side
+line_search.py  the exact step along a direction
 """
 
 from __future__ import annotations

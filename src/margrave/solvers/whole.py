@@ -32,22 +32,26 @@ _POLISHED = 20_000  # rows up to which the working-set solver is a fallback
 _MOST_HELP = 5  # calls of the working-set solver before Newton's method
 _POLISH_ROUNDS = 10  # of each call
 _LARGEST_SET = 4096  # variables per round: most are between their bounds and depend on each other
+_LARGE_GAP = 0.1  # with which a model of all rows predicts worse than those of clusters
 _FEW_ROWS = 2_000  # rows up to which, with more features than rows, the Gram matrix is faster
 
 
 def solve_whole(
-    problems: Sequence[BaseProblem], settings: Settings, starts: Sequence[Floats] | None = None
+    problems: Sequence[BaseProblem],
+    settings: Settings,
+    starts: Sequence[Floats] | None = None,
+    moving: bool = False,
 ) -> list[Solution]:
-    """Solve the problems, from `starts` if given."""
+    """Solve the problems, from `starts` if given, kernels with `moving` blocks first."""
     if is_elsewhere(problems, settings):
-        return BlockMinimization(rounds=0).solve(problems, settings, starts)
+        return BlockMinimization(rounds=None if moving else 0).solve(problems, settings, starts)
     if is_linear(problems):
         choice = choose(problems[0])
         if choice == "newton":
             return _newton(problems, settings, starts)
         if choice == "cd":
             return _descend(problems, settings, starts)
-    return WorkingSet().solve(problems, settings, starts)
+    return WorkingSet().solve_after(problems, settings, starts, moving)
 
 
 def solve_from(
@@ -57,24 +61,26 @@ def solve_from(
     solver: str,
     rounds: int,
     before: list[Solution] | None = None,
+    moving: bool = False,
 ) -> list[Solution]:
     """Solve the whole problems from the points that a strategy has reached in `rounds`.
 
-    Without the time to evaluate the starts, the solutions `before` are returned.
+    Where the time ends before the starts are evaluated, or while the gap is still large, the
+    solutions `before` are returned, which predict better.
     """
     progress = settings.progress
     limit = progress.max_iter
     if limit >= 0:  # the strategy's rounds count
         progress.max_iter = max(0, limit - rounds)
     try:
-        solutions = solve_whole(problems, settings, starts)
+        solutions = solve_whole(problems, settings, starts, moving)
     finally:
         progress.max_iter = limit
-    unseen = [
-        start.any() and not one.beta.any()
+    unfit = [
+        one.gap > _LARGE_GAP or (start.any() and not one.beta.any())
         for one, start in zip(solutions, starts or [], strict=starts is not None)
     ]
-    if before is not None and any(unseen) and settings.is_over:
+    if before is not None and any(unfit) and settings.is_over:
         return before
     return [replace(one, solver=solver, n_iter=rounds + one.n_iter) for one in solutions]
 

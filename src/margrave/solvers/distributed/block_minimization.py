@@ -8,14 +8,16 @@
 The step is exact, with each variable's own bound, so that the objective falls in every round, with
 any partition (Hsieh, Si, Dhillon: Communication-Efficient Distributed Block
 Minimization for Nonlinear Kernel Machines, KDD 2017; with the bounds of its equation 13 the step
-stays zero once a variable is at its bound). After one or a few rounds the distributed working set
-(`working_set.py`) continues on the same shards: it needs far fewer rounds to the optimum.
+stays zero once a variable is at its bound). With the same blocks in every round it slows down long
+before the optimum. So after the first round every worker gets a copy of the active rows, and blocks
+move (`solvers/kernel/moving_blocks.py`), with rounds of the working set between them; the shards
+keep all rows, and update the scores of those that are not active. Where the copy does not fit into
+memory, the distributed working set (`working_set.py`) continues on the shards.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Real
 from os import PathLike
@@ -31,16 +33,19 @@ from margrave.partitions import Partition, Parts, Random, clustering, resolve_pa
 from margrave.problem import BaseProblem, Floats, Problem, Solution, is_joint
 from margrave.progress import Progress
 from margrave.rounds import Core, precision_for
+from margrave.rows import size_in_bytes
 from margrave.solvers.base import Settings, check_integer, refuse_unless
 from margrave.solvers.distributed.checkpoint import Checkpoint, fingerprint
 from margrave.solvers.distributed.cluster import Cluster
 from margrave.solvers.distributed.working_set import DistributedSet
 from margrave.solvers.divide.parts import Division, PartOptions
 from margrave.solvers.hull.distance import HullCore
+from margrave.solvers.kernel.active_set import ActiveSet
 from margrave.solvers.kernel.descent import Kernels, descend
+from margrave.solvers.kernel.moving_blocks import BlockPlan
+from margrave.solvers.line_search import best_step
 
 _ROUGH = 1e-3  # tolerance of the blocks down to which single precision and few steps suffice
-_TRIALS = 8  # steps per call
 _BLOCK_ROWS = 6000  # about: solving a larger block costs more time than it saves later
 FINISHES = ("working_set", None)
 
@@ -59,11 +64,15 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
         kernels that decay with the distance, else at random. Rows that are with the workers already
         stay where they are.
     rounds : int, optional
-        By default 1 if the working-set solver follows, else as many as the tolerance needs.
+        Of blocks; by default as many as are useful.
     inner_tol : float
-        Relative duality gap to which blocks are solved.
+        Relative duality gap to which blocks that do not move are solved.
     finish : {"working_set", None}
-        What comes after the rounds. None needs an intercept that is not free.
+        What comes between and after the rounds.
+    moving : bool
+        Whether every round has blocks of its own, of about 2,000 active rows, or as many as
+        `blocks`. Without it, as published, blocks stay, and there is one round by default if
+        the working-set solver follows; finish=None then needs an intercept that is not free.
     size : int, optional
         Variables per round of that working set; by default up to 2048.
     checkpoint : str or path, optional
@@ -88,6 +97,7 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
         rounds: int | None = None,
         inner_tol: float = 1e-2,
         finish: str | None = "working_set",
+        moving: bool = True,
         size: int | None = None,
         checkpoint: str | PathLike[str] | None = None,
     ) -> None:
@@ -96,6 +106,7 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
         self.rounds = rounds
         self.inner_tol = inner_tol
         self.finish = finish
+        self.moving = moving
         self.size = size
         self.checkpoint = checkpoint
 
@@ -153,10 +164,11 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"inner_tol must be a positive number, got {self.inner_tol!r}")
         if self.finish not in FINISHES:
             raise ValueError(f"finish must be 'working_set' or None, got {self.finish!r}")
-        if self.finish is None and any(p.intercept == "free" for p in problems):
+        free = any(p.intercept == "free" for p in problems)
+        if self.finish is None and free and (not self.moving or self.rounds == 0):
             raise ValueError(
-                "finish=None cannot find a free intercept, which no block can move by itself; use"
-                " intercept='regularized' or None, or finish='working_set'"
+                "without moving blocks finish=None cannot find a free intercept, which no block can"
+                " move by itself; use intercept='regularized' or None, or finish='working_set'"
             )
         return found
 
@@ -181,9 +193,12 @@ class _Run:
         self.kept: dict[str, Any] = {}  # of a checkpoint in the working set's phase
         self.finished = 0  # problems that were complete at that checkpoint
         self.is_inconsistent = False  # some blocks have applied a step, and others have not
+        # rounds of blocks that do not move
         self.limit = solver.rounds
-        if self.limit is None and solver.finish is not None:
+        if self.limit is None and (solver.moving or solver.finish is not None):
             self.limit = 1
+        elif solver.moving and self.limit is not None:
+            self.limit = min(self.limit, 1)
 
     def start(self, starts: Sequence[Floats]) -> None:
         """Start from given variables."""
@@ -339,7 +354,7 @@ class _Run:
     def _finish(self) -> list[Solution]:
         """Run the working set or, without one, certify the present point."""
         progress, limit = self.settings.progress, self.settings.progress.max_iter
-        if self.solver.finish is None:
+        if self.solver.finish is None and not self.solver.moving:
             solutions = self._descend(self.settings, len(self.problems))
             for solution in solutions:
                 progress.report(
@@ -384,11 +399,35 @@ class _Run:
         """The working set of one problem, from the present state of the shards."""
         p = next(i for i, one in enumerate(self.problems) if one is problem)
         core = DistributedSet(self.cluster, p, problem, precision, kernels.given_size)
+        plan = self._plan(problem, kernels)
         if self.kept.get("p") == p and self.kept["precision"] == precision:
             core.restore(self.kept)
+            core.notes = self.kept["notes"]
             self.kept = {}
         core.is_inconsistent = self.is_inconsistent
-        return HullCore(core, problem) if problem.is_hull else core
+        if plan is None:
+            return HullCore(core, problem) if problem.is_hull else core
+        core.has_shrinking = False
+        whole = ActiveSet(problem, kernels, precision, None, floor, plan, core)
+        return HullCore(whole, problem) if problem.is_hull else whole
+
+    def _plan(self, problem: Problem, kernels: Kernels) -> BlockPlan | None:
+        """How blocks move; None if they do not, or if a copy of the rows would not fit."""
+        solver = self.solver
+        rounds = None if solver.rounds is None else max(0, solver.rounds - self.done)
+        copies = 3 * size_in_bytes(problem.data.X)  # the rows, packed, and packed for all rows
+        if not solver.moving or rounds == 0 or copies > kernels.memory:
+            return None
+        return BlockPlan(
+            engine=self.division.engine,
+            seed=self.settings.seed,
+            memory=self.settings.memory // 4,
+            threads=self.settings.threads,
+            blocks=solver.blocks,
+            partition=None if solver.partition is None else resolve_partition(solver.partition),
+            rounds=rounds,
+            has_set=solver.finish is not None,
+        )
 
 
 def _blocks(n_rows: int, workers: int) -> int:
@@ -405,45 +444,3 @@ def is_elsewhere(problems: Sequence[BaseProblem], settings: Settings) -> bool:
     if settings.is_over:  # the little that is left is faster in this process
         return False
     return bool(resolve_engine(settings.engine, settings.threads).is_remote)
-
-
-def best_step(rate: Callable[[Floats], Floats], largest: float) -> float:
-    """Step t in [0, largest] at which an increasing rate of change is zero.
-
-    The rate is asked for at several steps at a time: the one at which a straight line through both
-    ends would be zero, which is the answer for a parabola, and others evenly between the ends.
-
-    Examples
-    --------
-    >>> best_step(lambda t: 2.0 * t - 1.0, 5.0), best_step(lambda t: t - 9.0, 5.0)
-    (0.5, 5.0)
-    """
-    low, high = 0.0, largest
-    if np.isinf(high):
-        high = next(t for t in 4.0 ** np.arange(500) if t > 1e150 or rate(np.array([t]))[0] >= 0.0)
-    at_low, at_high = rate(np.array([low, high]))
-    if at_high <= 0.0:
-        return high
-    if at_low >= 0.0:
-        return 0.0
-    small = 1e-13 * (abs(at_high) + (abs(at_low) if np.isfinite(at_low) else 0.0))
-    for _ in itertools.count():
-        grid = np.linspace(low, high, _TRIALS + 2)[1:-1]
-        if np.isfinite(at_low):
-            straight = low - at_low * (high - low) / (at_high - at_low)
-            grid = np.unique(np.append(grid, straight))
-        grid = grid[(grid > low) & (grid < high)]
-        if len(grid) == 0:
-            return low
-        rates = rate(grid)
-        best = int(np.argmin(np.abs(rates)))
-        if abs(rates[best]) <= small:
-            return float(grid[best])
-        rises = int(np.searchsorted(rates, 0.0))
-        if rises < len(grid):
-            high, at_high = float(grid[rises]), float(rates[rises])
-        if rises > 0:
-            low, at_low = float(grid[rises - 1]), float(rates[rises - 1])
-        if high - low <= 1e-14 * high:
-            return low
-    return low

@@ -12,9 +12,9 @@ faster. `DistributedSet._round` is one round.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,12 +26,14 @@ from margrave.engines import ShardLost
 from margrave.problem import Data, Floats, Problem
 from margrave.progress import FOREVER
 from margrave.rounds import Watch, floor_for, run_rounds
+from margrave.rows import loaded
 from margrave.solvers.distributed.biases import enclose_biases
 from margrave.solvers.distributed.cluster import Cluster
 from margrave.solvers.distributed.membership import Members, worst_pairs, worst_rows
 
 Record = dict[str, Any]
 Rows = NDArray[np.int64]
+T = TypeVar("T")
 
 _LARGEST_SET = 2048
 _INNER_ROUNDS = 20
@@ -84,12 +86,16 @@ class DistributedSet:
         self.has_ended = False  # whether the last round made no step
         self.bytes = self.computed = 0
         self.interrupted = self.has_begun = False
+        self.notes: Record = {}  # of shrinking, for checkpoints
+        self.is_settled = False  # whether the last figures are of the last checkpoint
+        self.has_shrinking = True  # unless somebody else does it
         self.is_inconsistent = False  # some shards have applied a step, and others have not
 
     # --- a round -----------------------------------------------------------------------------
 
     def _round(self, target: float) -> str:
         """Choose the working set, solve on it, and apply the step on all shards."""
+        self.is_settled = False
         # 1. the KKT violations and the gap, from the shards' last answers
         if self.answers is None:
             self.answers = self._step(0, None, None)
@@ -175,7 +181,7 @@ class DistributedSet:
 
     def _narrow(self) -> None:
         """Shrink to the rows with a KKT violation, or nearly one."""
-        if self.problem.n_rows < _FEW_ROWS:
+        if self.problem.n_rows < _FEW_ROWS or not self.has_shrinking:
             return
         spare = _SPARE_ROWS // len(self.cluster.parts) + 1
         self.state.active, self.state.outside = self.cluster.reduce(
@@ -283,6 +289,7 @@ class DistributedSet:
             if own is None:
                 raise KeyboardInterrupt
             rest = w.scores - own[:, 0]
+        computed = rows.kernel_values
         floor = floor_for(settings.tol)
         h = float(problem.loss.core(floor).conjugate(w.y, w.C, w.beta).sum())
         share = 0.5 * float((w.beta * (w.scores + rest)).sum()) + h
@@ -301,7 +308,7 @@ class DistributedSet:
         if core.interrupted:
             raise KeyboardInterrupt
         self.state.steps += core.work[1]
-        self.state.kernel_values += core.work[2] + len(used) * n
+        self.state.kernel_values += core.work[2] + computed
         self.state.dual = float(core.figures()["dual"])
         return core.beta
 
@@ -358,9 +365,7 @@ class DistributedSet:
                     *("certify", self.p, points, coef, self.state.bias), time.time() + time_left
                 )
                 self.answers = None
-                figures = self._evaluate(finally_=True)
-                self._save()  # the certified point is the one that is returned
-                return figures
+                return self._settled()  # the certified point is the one that is returned
             except ShardLost as lost:
                 self.restore(self.cluster.recover(lost))
                 lost_rounds = not is_safe
@@ -374,15 +379,126 @@ class DistributedSet:
         """Figures from the running scores, or of the last checkpoint after Ctrl-C in a step."""
         if self.is_inconsistent:
             return self._saved_figures()
+        if self.is_settled:
+            return {**self.state.last, "ago": 0.0}
         try:
             self._begin()
             self._update_inactive()  # the gap is that of all rows
-            figures = self._evaluate(finally_=True)
-            self._save()
-            return figures
+            return self._settled()
         except (ShardLost, KeyboardInterrupt, _core.Stopped):
             self.is_inconsistent = True
             return self._saved_figures()
+
+    # --- for shrinking by `ActiveSet` ------------------------------------------------------
+
+    def kkt_violations(self) -> Floats:
+        """How much each row violates the KKT conditions; negative where it satisfies them."""
+        violations: Floats = np.zeros(self.problem.n_rows)
+
+        def ask() -> list[Any]:
+            self._settled()  # finds the best bias
+            return self.cluster.map("violations", self.p, self.state.bias)
+
+        found = self._steadily(ask)
+        for rows, own in zip(self.cluster.members[self.p], found, strict=True):
+            violations[rows] = own
+        return violations
+
+    def fixed_part(self, active: Rows, time_left: float) -> _core.FixedPart | None:
+        """What the other rows contribute to a problem on the active ones; None if stopped."""
+        if self.is_inconsistent:
+            return None
+        problem, deadline = self.problem, time.time() + time_left
+        beta, scores = self._point()
+        is_active = np.zeros(problem.n_rows, dtype=bool)
+        is_active[active] = True
+        inside, outside = (np.flatnonzero((beta != 0.0) & side) for side in (is_active, ~is_active))
+        fewer = inside if len(inside) < len(outside) else outside
+
+        def ask() -> list[Any]:
+            chosen = [places for places, _ in self._places(is_active)]
+            return self.cluster.map(  # all chosen rows to all: few bytes beside the points
+                *("sums_for", self.p, chosen, self._rows(fewer), beta[fewer]),
+                *(self.precision, deadline),
+            )
+
+        try:
+            found = self._steadily(ask)
+        except _core.Stopped:
+            return None
+        sums = np.zeros(problem.n_rows)
+        for (_, rows), own in zip(self._places(is_active), found, strict=True):
+            sums[rows] = own
+        others = scores - sums if fewer is inside else sums
+        loss = problem.loss.core(floor_for(self.cluster.settings.tol))
+        terms = loss.conjugate(problem.y, problem.C, beta)
+        gaps = loss.gap(problem.y, problem.C, beta, scores + row_biases(problem.y, self.state.bias))
+        share = 0.5 * float((beta * (scores + others))[active].sum()) + float(terms[active].sum())
+        return _core.FixedPart(
+            others[active],
+            scores[active],
+            self.state.dual - share,
+            float(gaps[~is_active].sum()),
+            self.cluster.bound(self.p),
+        )
+
+    def adopt(self, active: Rows, beta: Floats, scores: Floats, time_left: float) -> bool:
+        """Take new values of the active rows and update the other scores; False if stopped."""
+        if self.is_inconsistent:
+            return False
+        deadline, before = time.time() + time_left, self._point()[0]
+        changed = np.flatnonzero(beta != before[active])
+        change = beta[changed] - before[active[changed]]
+        is_active, at = np.zeros(len(before), dtype=bool), np.zeros(len(before), dtype=np.int64)
+        is_active[active], at[active] = True, np.arange(len(active))
+
+        def ask() -> None:
+            chosen = [
+                (places, beta[at[rows]], scores[at[rows]])
+                for places, rows in self._places(is_active)
+            ]
+            points = self._rows(active[changed])
+            self.cluster.map("take_over", self.p, chosen, points, change, self.precision, deadline)
+            self.members, self.answers = Members(), None
+            self.stall = self._new_stall_rule()
+            self.cluster.map("disband")
+            self._settled()
+
+        try:
+            self._steadily(ask)
+        except _core.Stopped:
+            self.is_inconsistent = True
+            return False
+        return True
+
+    def _settled(self) -> Record:
+        """Figures with the best bias, and a checkpoint of the point that they belong to."""
+        figures = self._evaluate(finally_=True)
+        self._save()
+        self.is_settled = True
+        return figures
+
+    def _places(self, chosen: NDArray[np.bool_]) -> list[tuple[Rows, Rows]]:
+        """For every shard the places of chosen rows there, and their numbers in the problem."""
+        members = self.cluster.members[self.p]
+        return [(places := np.flatnonzero(chosen[rows]), rows[places]) for rows in members]
+
+    def _rows(self, rows: Rows) -> Any:
+        """Rows of the problem, for the shards."""
+        data, at = self.problem.data, self.problem.data_rows[rows]
+        return at if data.kernel.is_precomputed else loaded(data.X[at])
+
+    def _steadily(self, ask: Callable[[], T]) -> T:
+        """Ask the shards, again from the last checkpoint if a worker is lost."""
+        while True:
+            try:
+                self._begin()
+                return ask()
+            except ShardLost as lost:
+                self.restore(self.cluster.recover(lost))
+            except KeyboardInterrupt:
+                self.interrupted = self.is_inconsistent = True
+                raise
 
     @property
     def work(self) -> tuple[int, int, int]:
@@ -502,7 +618,7 @@ class DistributedSet:
     def _save(self) -> None:
         own = {**vars(self.state), "precision": self.precision, "stall": np.array(self.stall.state)}
         members = {"owner": self.members.owner, "place": self.members.place}
-        self.cluster.save(phase="set", p=self.p, **own, **members)
+        self.cluster.save(phase="set", p=self.p, notes=self.notes, **own, **members)
         self.saved_round = self.state.rounds
 
     def restore(self, kept: dict[str, Any]) -> None:

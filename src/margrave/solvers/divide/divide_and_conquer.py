@@ -20,14 +20,18 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from margrave.partitions import Partition
-from margrave.problem import BaseProblem, Floats, Solution, is_single
+from margrave.problem import BaseProblem, Data, Floats, Solution, is_single
+from margrave.rows import loaded
 from margrave.solvers.base import Settings, check_integer
 from margrave.solvers.divide.levels import Levels
 from margrave.solvers.divide.parts import Division
 from margrave.solvers.kernel.working_set import solve_rows
 from margrave.solvers.whole import solve_from
 
-_MANY_ROWS = 40_000  # rows from which clusters are faster
+_MANY_ROWS = 40_000  # rows from which clusters are faster if the kernel is narrow,
+_VERY_MANY_ROWS = 250_000  # and even if it is not
+_SAMPLE = 500  # rows
+_NOTHING, _NARROW = 1e-10, 0.25  # a narrow kernel has a quarter of its values below the first
 _REFINE_TOL = 1e-2
 _REFINE_ROUNDS = 100
 _FEW_SUPPORT = 0.5  # fraction of support vectors up to which they are solved alone first
@@ -45,7 +49,8 @@ class DivideAndConquer(BaseEstimator):  # type: ignore[misc]
     branching : int
         Number of clusters that form one of the next level.
     early : int, optional
-        Stop at this level and predict with the clusters' own models; 0 is the whole problem.
+        Stop at this level and predict with the clusters' own models; 0 is the whole problem. Rows
+        are then visited in blocks, and X may be :class:`~margrave.RowBlocks`.
     combine : {"nearest", "sum", "committee"}
         How an early model predicts: with the nearest cluster's model, with the sum of all, or with
         all of them weighted by their certainty about a row (Bayesian committee machine).
@@ -61,6 +66,9 @@ class DivideAndConquer(BaseEstimator):  # type: ignore[misc]
         Relative duality gap of a cluster's own problem.
     refine : bool
         Whether the problem is solved on the support vectors alone before all rows.
+    moving : bool
+        Whether, from 40,000 rows on and with a narrow kernel, moving blocks replace all levels
+        but the finest, and the solution on the support vectors alone.
 
     Examples
     --------
@@ -86,6 +94,7 @@ class DivideAndConquer(BaseEstimator):  # type: ignore[misc]
         adaptive: bool = True,
         level_tol: float = 1e-2,
         refine: bool = True,
+        moving: bool = True,
     ) -> None:
         self.levels = levels
         self.branching = branching
@@ -96,6 +105,7 @@ class DivideAndConquer(BaseEstimator):  # type: ignore[misc]
         self.adaptive = adaptive
         self.level_tol = level_tol
         self.refine = refine
+        self.moving = moving
 
     def solve(
         self,
@@ -105,21 +115,31 @@ class DivideAndConquer(BaseEstimator):  # type: ignore[misc]
     ) -> list[Solution]:
         """Solve the problems."""
         self._check(problems)
-        division = Division(problems, settings, "dc")
+        division = Division(problems, settings, "dc", in_blocks=self.visits_blocks)
         betas, done, solutions = starts, 0, None
+        moving = self.moving and not self.early and is_worthwhile(problems)
         if starts is None or self.early:  # a given start is better than one from clusters
             for done, (level, found) in enumerate(self._levels().climb(division, starts), 1):
                 solutions = [replace(one, combine=self.combine, n_iter=done) for one in found]
                 betas = [solution.beta for solution in solutions]
                 if division.keep(solutions, done, f"level {level}"):
                     return solutions
+                if moving:
+                    break
         if solutions is not None and settings.is_over:
             division.keep(solutions, done, "stopped")
         if solutions is not None and (self.early or settings.is_over):
             return solutions
-        if self.refine and betas is not None and starts is None:
+        if division.data.in_blocks:
+            return division.nothing()
+        if self.refine and not moving and betas is not None and starts is None:
             betas = [_refined(*pair, settings) for pair in zip(problems, betas, strict=True)]
-        return solve_from(problems, settings, betas, "dc", done, solutions)
+        return solve_from(problems, settings, betas, "dc", done, solutions, moving)
+
+    @property
+    def visits_blocks(self) -> bool:
+        """Whether no stage needs all rows in one array, so that they may come in blocks."""
+        return bool(self.early)
 
     def _levels(self) -> Levels:
         return Levels(
@@ -159,7 +179,7 @@ class DivideAndConquer(BaseEstimator):  # type: ignore[misc]
 
 
 def is_worthwhile(problems: Sequence[BaseProblem]) -> bool:
-    """Whether clusters are faster: many rows, and a kernel that decays with the distance."""
+    """Whether clusters are faster: many rows, and a kernel that is narrow."""
     first = problems[0]
     return (
         is_single(first)
@@ -167,7 +187,15 @@ def is_worthwhile(problems: Sequence[BaseProblem]) -> bool:
         and first.data.kernel.is_shift_invariant
         and not first.is_dense
         and first.total == 0.0
+        and (first.n_rows >= _VERY_MANY_ROWS or _is_narrow(first.data))
     )
+
+
+def _is_narrow(data: Data) -> bool:
+    """Whether a good part of the rows is so far apart that their kernel values are zero."""
+    size = min(_SAMPLE, data.n_rows)
+    X = loaded(data.X[np.sort(np.random.default_rng(0).choice(data.n_rows, size, replace=False))])
+    return bool(np.mean(data.kernel.values(X, X) < _NOTHING) >= _NARROW)
 
 
 def _refined(problem: BaseProblem, beta: Floats, settings: Settings) -> Floats:

@@ -26,6 +26,7 @@ _FINEST_SIZE = 2000  # rows of a cluster of the finest level, about
 _COARSEST_SIZE = 30_000  # largest rows of a cluster, about; then the whole problem follows
 _FEWEST_ROWS = 8  # of a cluster
 _FEWEST_IN_ALL = 64
+_MOST_PARTS = 10_000  # every row is compared with the centres of all of them
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ class Levels:
     ) -> Iterator[tuple[int, list[Solution]]]:
         """Yield the solutions of each level, finest first; ends early when the time is over."""
         data, settings = division.data, division.settings
+        if self.coarsest:
+            division.check_memory()
         partition, betas = self._partition(division), starts
         numbers = self._numbers(data.n_rows, partition)
         for level in numbers:
@@ -68,7 +71,8 @@ class Levels:
 
     def _numbers(self, n_rows: int, partition: Partition) -> range:
         """Levels from the finest to the coarsest, without those of too few rows per cluster."""
-        most = min(n_rows // _FEWEST_ROWS, getattr(partition, "sample", n_rows))
+        sample = getattr(partition, "sample", n_rows)
+        most = min(n_rows // _FEWEST_ROWS, _MOST_PARTS if sample is None else sample)
         deepest = 0
         while n_rows >= _FEWEST_IN_ALL and self.branching ** (deepest + 1) <= most:
             deepest += 1

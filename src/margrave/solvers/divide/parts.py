@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -20,12 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from margrave import _core
-from margrave.blocks import DualBlock, PartResult
+from margrave.blocks import DualBlock, PartResult, has_zero, zero_result
 from margrave.engines import MOST_LOSSES, ShardLost, resolve_engine
-from margrave.partitions import PARTITIONS, Partition, Parts
+from margrave.partitions import PARTITIONS, Centres, Partition, Parts
 from margrave.problem import BaseProblem, Data, Floats, RowNumbers, Solution, is_single
+from margrave.resources import in_words
 from margrave.rounds import precision_for
-from margrave.rows import size_in_bytes
+from margrave.rows import is_csr, sample_rows, size_in_bytes
 from margrave.solvers.base import Settings
 
 Rows = NDArray[np.int64]
@@ -35,6 +36,11 @@ Tasks = Sequence[Task]  # of the same rows
 P = TypeVar("P", bound=BaseProblem)
 
 logger = logging.getLogger("margrave")
+
+_COPIES = 8  # fraction of the memory for copies of rows; packed for the core they take it twice
+# bytes of a fit beside the rows: labels, weights, parts and their order; targets, variables and
+# scores. Of a binary problem, 115 bytes per row were measured.
+_PER_ROW, _PER_OUTPUT = 56, 64
 
 
 @dataclass(frozen=True)
@@ -54,9 +60,12 @@ class PartOptions:
 
     def task(self, problem: BaseProblem, data: Data, rows: Rows, begin: Floats | None) -> Task:
         """A problem on a part of the data, and its start."""
-        part, share = problem.on(data, rows), _share(problem, rows)
+        part = problem.on(data, rows)
         assert part is not None  # parts without a row of the problem are left out
         start = None if begin is None else begin[rows]
+        if not self.own_weights and part.total == 0.0:
+            return part, start
+        share = _share(problem, rows)
         if self.own_weights:
             start = start if start is None or self.as_published else start / share
             return part.with_weights(part.C / share), start
@@ -64,18 +73,28 @@ class PartOptions:
 
 
 class Division(Generic[P]):
-    """Problems of one fit, which share their rows, and where their parts are solved."""
+    """Problems of one fit, which share their rows, and where their parts are solved.
+
+    Only a strategy that never needs all rows at once may have them `in_blocks`. The rows of a part
+    are copied when it is its turn: of as many parts at a time as an eighth of the memory holds, by
+    one pass over the blocks.
+    """
 
     def __init__(
-        self, problems: Sequence[P], settings: Settings, solver: str, boxed: bool = True
+        self,
+        problems: Sequence[P],
+        settings: Settings,
+        solver: str,
+        boxed: bool = True,
+        in_blocks: bool = False,
     ) -> None:
         self.settings, self.solver = settings, solver
         self.engine = resolve_engine(settings.engine, settings.threads)
         self.data: Data = problems[0].data
-        if self.data.in_blocks:
+        if self.data.in_blocks and not in_blocks:
             raise ValueError(
                 f"the solver {solver!r} needs all rows in one array; rows in blocks have"
-                " solver='auto' or 'newton'"
+                " solver=DivideAndConquer(early=...), and, with kernel='linear', 'auto' or 'newton'"
             )
         self.shifts = [_level(problem) if boxed else 0.0 for problem in problems]
         self.problems = [
@@ -112,8 +131,9 @@ class Division(Generic[P]):
         # the longest first, for an even load
         order = np.argsort([-sum(len(p.y) for p, _ in part) for part in tasks], kind="stable")
         at_work = min(self.engine.n_workers, len(tasks))
+        # the parts' rows, and packed for the core
+        copies = 2 * sum(size_in_bytes(part[0][0].data.X) for part in tasks if part)
         # half: memory freed by one part is not available to the next at once
-        copies = 2 * size_in_bytes(self.data.X)  # the parts' rows, and packed for the core
         memory = max(self.settings.memory // 4, self.settings.memory // 2 - copies)
         threads, memory = self.engine.share(at_work, self.settings.threads, memory)
         pieces = [
@@ -158,15 +178,80 @@ class Division(Generic[P]):
         None if the time was over before every start was evaluated: then the starts are better.
         """
         begins: list[Floats | None] = list(starts) if starts else [None] * len(self.problems)
-        tasks: list[Tasks] = []
-        for rows in parts.rows:
-            data, own = self.data.restrict(rows), []
-            for problem, begin in zip(self.problems, begins, strict=True):
-                members = problem.members(rows)
-                if len(members):
-                    own.append(options.task(problem, data, members, begin))
-            tasks.append(own)
-        return self.collect(parts, self.run(tasks, options), options)
+        found: list[list[PartResult | None]] = [[]] * len(parts)
+        for batch in self._batches(parts):
+            late = self.settings.is_over and all(map(has_zero, self.problems))
+            if late and starts:
+                return None
+            datas = self._outlines(parts, batch) if late else self._copies(parts, batch)
+            tasks = [
+                [
+                    options.task(problem, data, members, begin)
+                    for problem, begin in zip(self.problems, begins, strict=True)
+                    if len(members := problem.members(parts.rows[c]))
+                ]
+                for c, data in zip(batch, datas, strict=True)
+            ]
+            solved = _zeros(tasks) if late else self.run(tasks, options)
+            for c, local in zip(batch, solved, strict=True):
+                found[c] = local
+        return self.collect(parts, found, options)
+
+    def _batches(self, parts: Parts) -> Iterator[Rows]:
+        """Yield the parts whose rows are copied at a time, those of most rows first."""
+        order = np.argsort(-parts.sizes, kind="stable")
+        if self.data.is_remote:  # these rows stay where they are
+            yield order
+            return
+        size = size_in_bytes(self.data.X) / self.data.n_rows
+        batch = np.cumsum(parts.sizes[order] * size) // max(1, self.settings.memory // _COPIES)
+        yield from np.split(order, np.flatnonzero(np.diff(batch)) + 1)
+
+    def _copies(self, parts: Parts, batch: Rows) -> list[Data]:
+        """Data of some parts, with copies of their rows."""
+        X, kernel = self.data.X, self.data.kernel
+        if kernel.is_precomputed or self.data.is_remote or is_csr(X):
+            return [self.data.restrict(parts.rows[c]) for c in batch]
+        rows = sample_rows(X, np.concatenate([parts.rows[c] for c in batch]))
+        ends = np.cumsum(parts.sizes[batch])
+        return [
+            Data(rows[end - size : end], kernel, self._starts(parts.rows[c]))
+            for c, size, end in zip(batch, parts.sizes[batch], ends, strict=True)
+        ]
+
+    def _outlines(self, parts: Parts, batch: Rows) -> list[Data]:
+        """Data of some parts without columns, for problems that nobody has time to solve."""
+        return [
+            Data(np.empty((parts.sizes[c], 0)), self.data.kernel, self._starts(parts.rows[c]))
+            for c in batch
+        ]
+
+    def _starts(self, rows: Rows) -> Rows:
+        return np.searchsorted(rows, self.data.starts).astype(np.int64)
+
+    def check_memory(self) -> None:
+        """Raise if the numbers that a fit has per row do not fit into the memory limit."""
+        outputs = sum(problem.n_outputs for problem in self.problems)
+        needed = self.data.n_rows * (_PER_ROW + _PER_OUTPUT * outputs)
+        if needed > self.settings.memory:
+            raise ValueError(
+                f"the labels, dual variables and scores of {self.data.n_rows:,} rows take"
+                f" {in_words(needed)}, above the memory_limit of {in_words(self.settings.memory)};"
+                " raise it, or fit a sample of the rows"
+            )
+
+    def nothing(self) -> list[Solution]:
+        """The model of zeros, as one part, where there was no time for any other."""
+        if not self.settings.is_over:
+            raise ValueError(
+                f"{self.data.n_rows} rows are too few for clusters; pass them in one array"
+            )
+        if not all(map(has_zero, self.problems)):
+            raise ValueError("the time_limit was over before the rows were clustered; raise it")
+        origin = Centres(np.zeros((1, self.data.n_features)))
+        parts = Parts(np.zeros(self.data.n_rows, dtype=np.int64), origin)
+        found = _zeros([[(problem, None) for problem in self.problems]])
+        return self.collect(parts, found, PartOptions(self.settings.tol)) or []
 
     def collect(
         self, parts: Parts, found: Sequence[Sequence[PartResult | None]], options: PartOptions
@@ -261,6 +346,11 @@ class _Gathered:
             level=shift,
             goal=self.options.tol,
         )
+
+
+def _zeros(tasks: Sequence[Tasks]) -> list[list[PartResult | None]]:
+    """Solutions of zeros."""
+    return [[zero_result(problem) for problem, _ in own] for own in tasks]
 
 
 def _share(problem: BaseProblem, rows: Rows) -> float:

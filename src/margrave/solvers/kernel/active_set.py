@@ -10,22 +10,27 @@ are at a bound and would stay there. So
     4. bring the scores of the other rows up to date; stop if the gap of the whole problem is
        reached, else go to 2.
 
-The dual never rises, and no row is left out for good.
+The dual never rises, and no row is left out for good. From a start that is good enough to choose
+the active set, moving blocks (`moving_blocks.py`) are the first rounds of step 3; then the active
+set is chosen anew each time the gap has fallen to a tenth.
 """
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from dataclasses import replace
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from margrave import _core
 from margrave.problem import Floats, Problem
-from margrave.rows import size_in_bytes
+from margrave.rounds import Core
+from margrave.rows import loaded, size_in_bytes
 from margrave.solvers.base import CHEAP
 from margrave.solvers.kernel.descent import Kernels
+from margrave.solvers.kernel.moving_blocks import BlockPlan, MovingBlocks
 
 Record = dict[str, Any]
 
@@ -34,27 +39,74 @@ _ROUGH_ROUNDS = 30
 _LAST_ROUNDS = 10
 _MARGIN = 1.15  # active rows per row with a KKT violation
 _SPARE_ROWS = 1000
+_LOWER = 0.1  # of the gap, at which blocks are to move on another active set
+_NEAR = 3.0  # times the target: the gap from which another active set costs more than it saves
 _NEARLY_ALL = 0.8  # fraction of rows above which shrinking is not worthwhile
 
 
+class Whole(Core, Protocol):
+    """The core of all rows, which knows how much each violates the KKT conditions."""
+
+    def kkt_violations(self) -> Floats:
+        """Positive for violators, for satisfied rows minus their distance from becoming one."""
+        ...
+
+    def fixed_part(self, active: NDArray[np.int64], time_left: float) -> _core.FixedPart | None:
+        """What the other rows contribute to a problem on the active ones; None if stopped."""
+        ...
+
+    def adopt(
+        self, active: NDArray[np.int64], beta: Floats, scores: Floats, time_left: float
+    ) -> bool:
+        """Take new values of the active rows and update the other scores; False if stopped."""
+        ...
+
+
+class KeptWhole(Whole, Protocol):
+    """All rows with workers, where checkpoints hold `notes` from which shrinking continues."""
+
+    notes: Record
+
+
 class ActiveSet:
-    """A `Core` with shrinking; it has the interface of the compiled WorkingSet."""
+    """A `Core` with shrinking; it has the interface of the compiled WorkingSet.
+
+    The `whole` is by default the compiled solver of all rows; `plan` says how blocks move.
+    """
 
     def __init__(
-        self, problem: Problem, kernels: Kernels, precision: str, start: Floats | None, floor: float
+        self,
+        problem: Problem,
+        kernels: Kernels,
+        precision: str,
+        start: Floats | None,
+        floor: float,
+        plan: BlockPlan | None = None,
+        kept: KeptWhole | None = None,
     ) -> None:
         self.problem, self.kernels, self.precision = problem, kernels, precision
-        self.floor = floor
-        rows = kernels.rows(precision, problem.offset, cache=False)
-        self.whole = problem.core(rows, start, kernels.size, floor)
-        self.part: _core.WorkingSet | None = None
+        self.floor, self.plan = floor, plan
+        self.kept = kept
+        self.whole: Whole
+        if kept is not None:
+            self.whole = kept
+        else:
+            rows = kernels.rows(precision, problem.offset, cache=False)
+            self.whole = problem.core(rows, start, kernels.size, floor)
+        self.part: _core.WorkingSet | MovingBlocks | None = None
         self.active: NDArray[np.int64] = np.empty(0, dtype=np.int64)
         self.adopted = time.perf_counter()  # when the part's values were last copied to the whole
         self.adopting = 0.0  # seconds that it took
         # of the whole problem, before rows are chosen
-        self.goal, self.last_round = _ROUGH_GAP, _ROUGH_ROUNDS
+        self.goal, self.last_round = _ROUGH_GAP, _ROUGH_ROUNDS if plan is None else 0
+        self.lower = 0.0  # the gap at which the next active set is chosen
+        self.last_gap = np.inf  # of the whole, when the active set was chosen
         self.support_outside = 0  # support vectors among the rows that are not active
         self.past: tuple[int, ...] = (0, 0, 0)  # work of the parts that are done
+        self.has_adopted = False  # and nothing since then
+        self.was_interrupted = False  # in a part that is done
+        if kept is not None and kept.notes:
+            self._resume(kept.notes)
 
     # --- the interface of the compiled solver ----------------------------------------------
 
@@ -62,14 +114,18 @@ class ActiveSet:
         self, target: float, max_rounds: int, seconds: float, time_left: float
     ) -> tuple[str, list[Record]]:
         """Run rounds on the whole or on the active rows; see the module's four steps."""
+        if time_left <= 0.0:
+            return "stopped", []
         whole = self.whole
         if self.part is not None:
             return self._advance_part(target, max_rounds, seconds, time_left)
+        if self.has_adopted and self._reaches(target):
+            return "converged", []
         goal, last_round = max(target, self.goal), self.last_round
         limit = min(max_rounds, max(0, last_round - whole.work[0]))
         status, records = whole.advance(goal, limit, seconds, time_left)
         records = [self._converted(record) for record in records]
-        if status == "converged" and goal <= target:
+        if status == "stopped" or (status == "converged" and goal <= target):
             return status, records
         if status == "converged" or whole.work[0] >= last_round:
             status = "running" if self._narrow(time_left) else "stopped"
@@ -78,27 +134,57 @@ class ActiveSet:
     def _advance_part(
         self, target: float, max_rounds: int, seconds: float, time_left: float
     ) -> tuple[str, list[Record]]:
-        whole, part = self.whole, self.part
+        part = self.part
         assert part is not None
         # rows outside, and rounding, add to the gap; a failed certificate is expensive
-        status, records = part.advance(0.6 * target, max_rounds, seconds, time_left)
+        goal = self.lower if self.lower > _NEAR * target else 0.6 * target
+        status, records = part.advance(goal, max_rounds, seconds, time_left)
         records = [self._converted(record) for record in records]
         if status == "stopped":
             return status, records
         if status == "running":
-            if time.perf_counter() - self.adopted > max(5.0, 20 * self.adopting):
+            # with workers, results do not depend on the clock
+            due = time.perf_counter() - self.adopted > max(5.0, 20 * self.adopting)
+            if due and self.kept is None:
                 self._adopt(time_left)  # so that little is lost on a stop
             return status, records
+        self.has_adopted = True
+        self._note()
         if not self._adopt(time_left):
             return "stopped", records
         self._close_part()
-        gap = whole.figures()["gap"]
-        if gap <= target:
+        if self._reaches(target):
             return "converged", records
+        return ("running" if status == "converged" else status), records
+
+    def _reaches(self, target: float) -> bool:
+        """Whether all rows reach the target with the part's values; if not, how to go on."""
+        gap = self.whole.figures()["gap"]
+        self.has_adopted = False
+        if gap <= target:
+            return True
         # near the target: rounds on all rows are faster than another active set
         self.goal = target
-        self.last_round = whole.work[0] + (_LAST_ROUNDS if gap < 3 * target else 0)
-        return ("running" if status == "converged" else status), records
+        near = gap < _NEAR * target and (self.plan is None or self.plan.has_set)
+        self.last_round = self.whole.work[0] + (_LAST_ROUNDS if near else 0)
+        self._note()
+        return False
+
+    def _note(self) -> None:
+        """Write down what the next checkpoint needs to continue from there."""
+        if self.kept is None or self.plan is None:
+            return
+        names = ("goal", "last_round", "last_gap", "has_adopted")
+        past = [a - b for a, b in zip(self.work, self.whole.work, strict=True)]
+        own = {name: getattr(self, name) for name in names}
+        self.kept.notes = {**own, "past": past, "done": self.plan.done}
+
+    def _resume(self, notes: Record) -> None:
+        for name, value in notes.items():
+            if name == "done" and self.plan is not None:
+                self.plan.done = value
+            else:
+                setattr(self, name, tuple(value) if name == "past" else value)
 
     def certify(self, time_left: float) -> Record | None:
         """Certificate of the whole problem in double precision; None if it was stopped."""
@@ -118,7 +204,8 @@ class ActiveSet:
     @property
     def interrupted(self) -> bool:
         """Whether Ctrl-C was pressed."""
-        return any(core is not None and core.interrupted for core in (self.whole, self.part))
+        cores = (self.whole, self.part)
+        return self.was_interrupted or any(core is not None and core.interrupted for core in cores)
 
     @property
     def beta(self) -> Floats:
@@ -147,12 +234,14 @@ class ActiveSet:
         if fixed is None:
             return False
         part = self.problem.restrict(self.active)
+        part = replace(part, data=replace(part.data, X=loaded(part.data.X)))
         beta = whole.beta
         # the copy of the active rows, and what the whole keeps packed, and its kernel block
         taken = (
             size_in_bytes(part.data.X)
             + size_in_bytes(self.problem.data.X)
             + 8 * self.kernels.size**2
+            + (0 if self.plan is None else self.plan.memory)
         )
         rows = part.data.kernel_rows(
             self.precision,
@@ -161,7 +250,13 @@ class ActiveSet:
             self.kernels.threads,
             part.offset,
         )
-        self.part = part.core(rows, beta[self.active], self.kernels.size, self.floor, fixed)
+        core = part.core(rows, beta[self.active], self.kernels.size, self.floor, fixed)
+        self.part, self.lower = core, 0.0
+        if self.plan is not None:
+            self.part = MovingBlocks(part, core, self.precision, self.floor, self.plan)
+            gap = whole.figures()["gap"]
+            self.lower = _LOWER * gap if gap < self.last_gap else 0.0
+            self.last_gap = gap
         self.support_outside = int(np.count_nonzero(beta) - np.count_nonzero(beta[self.active]))
         self.adopted = time.perf_counter()
         return True
@@ -196,6 +291,9 @@ class ActiveSet:
         if self.part is not None:
             whole = self.whole.work
             self.past = tuple(a - b for a, b in zip(self.work, whole, strict=True))
+            self.was_interrupted |= self.part.interrupted
+            if isinstance(self.part, MovingBlocks):
+                self.part.close()
             self.part = None  # frees its cache before the next one grows
 
     def _converted(self, record: Record) -> Record:

@@ -279,16 +279,15 @@ class _NewtonPoint:
 
     def _among(self, A: Rows, x: Floats) -> Floats:
         """K_AA x."""
-        return self._multiply(self.data_rows[A], x, self.data_rows[A], False, symmetric=True)
+        return self._multiply(self.data_rows[A], x, self.data_rows[A], False)
 
     def _product(self, rows: Rows, x: Floats, points: Rows | None, exact: bool = False) -> Floats:
         """K[points, rows] x[rows], for all points if they are not given."""
         to = self.data_rows if points is None else self.data_rows[points]
         return self._multiply(self.data_rows[rows], x[rows], to, exact)
 
-    def _multiply(
-        self, rows: Rows, x: Floats, points: Rows, exact: bool, symmetric: bool = False
-    ) -> Floats:
+    def _multiply(self, rows: Rows, x: Floats, points: Rows, exact: bool) -> Floats:
+        before = self.rows.kernel_values
         left = max(0.0, min(self.deadline - time.perf_counter(), 1e18))
         sums, interrupted = self.rows.multiply(
             rows, np.ascontiguousarray(x[:, None]), points, exact, left
@@ -297,6 +296,6 @@ class _NewtonPoint:
         if sums is None:
             raise _Stopped
         self.products += 1
-        self.kernel_values += len(rows) * len(points) // (2 if symmetric else 1)
+        self.kernel_values += self.rows.kernel_values - before
         found: Floats = sums[:, 0]
         return found

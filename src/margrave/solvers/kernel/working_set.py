@@ -5,17 +5,19 @@
 
 Each round solves a few thousand variables at once on their own kernel block and keeps half of them
 for the next round (``cpp/working_set.hpp``; for several classes in one problem ``cpp/joint.hpp``).
-From 40,000 rows on there is shrinking (`active_set.py`).
+From 40,000 rows on there is shrinking (`active_set.py`), from a good start with moving blocks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from margrave.engines import resolve_engine
 from margrave.problem import BaseProblem, Floats, Problem, RowNumbers, Solution, is_joint, is_single
 from margrave.progress import Progress
 from margrave.rounds import Core
@@ -26,6 +28,7 @@ from margrave.solvers.hull.distance import HullCore, refuse_overlap
 from margrave.solvers.kernel.active_set import ActiveSet
 from margrave.solvers.kernel.descent import Kernels, descend
 from margrave.solvers.kernel.joint import joint_core
+from margrave.solvers.kernel.moving_blocks import BlockPlan
 from margrave.solvers.kernel.sample_start import has_sample_start, sample_start
 
 _MANY_ROWS = 40_000  # rows from which shrinking saves most of the work
@@ -58,6 +61,16 @@ class WorkingSet(BaseEstimator):  # type: ignore[misc]
         starts: Sequence[Floats] | None = None,
     ) -> list[Solution]:
         """Solve the problems."""
+        return self.solve_after(problems, settings, starts, moving=False)
+
+    def solve_after(
+        self,
+        problems: Sequence[BaseProblem],
+        settings: Settings,
+        starts: Sequence[Floats] | None,
+        moving: bool,
+    ) -> list[Solution]:
+        """Solve the problems from their starts, with many rows by `moving` blocks first."""
         refuse_remote("exact", problems)
         if problems[0].data.in_blocks:
             raise ValueError(
@@ -67,12 +80,21 @@ class WorkingSet(BaseEstimator):  # type: ignore[misc]
             )
         if self.size is not None and self.size < 2:
             raise ValueError(f"a working set needs at least 2 variables, got size={self.size}")
+        make_core = partial(
+            core_of, plan=_plan(settings) if moving and not settings.rough else None
+        )
         solutions = around_mean(
             problems,
             settings,
-            lambda near, inner: descend(near, inner, starts, core_of, "exact", self.size),
+            lambda near, inner: descend(near, inner, starts, make_core, "exact", self.size),
         )
         return refuse_overlap(problems, solutions, settings)
+
+
+def _plan(settings: Settings) -> BlockPlan:
+    """Moving blocks on the threads of this process."""
+    threads = settings.threads
+    return BlockPlan(resolve_engine(None, threads), settings.seed, settings.memory // 4, threads)
 
 
 def solve_rows(
@@ -112,6 +134,7 @@ def core_of(
     precision: str,
     start: Floats | None,
     floor: float,
+    plan: BlockPlan | None = None,
 ) -> Core:
     """Make the core that solves one problem."""
     if is_joint(problem):
@@ -121,7 +144,7 @@ def core_of(
         start = sample_start(problem, kernels, precision, floor)
     core: Core
     if problem.n_rows >= _MANY_ROWS and problem.data.is_native and not problem.is_dense:
-        core = ActiveSet(problem, kernels, precision, start, floor)
+        core = ActiveSet(problem, kernels, precision, start, floor, plan)
     else:
         rows, size = kernels.rows(precision, problem.offset), kernels.size_for(problem.n_rows)
         core = problem.core(rows, start, size, floor)

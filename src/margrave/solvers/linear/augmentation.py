@@ -39,7 +39,7 @@ from margrave.partitions.strata import pivots
 from margrave.problem import BaseProblem, Data, Floats, Problem, RowNumbers
 from margrave.resources import in_words
 from margrave.solvers.base import Settings
-from margrave.solvers.distributed.block_minimization import best_step
+from margrave.solvers.line_search import best_step
 from margrave.solvers.linear.newton import solve_positive, unit_of
 from margrave.solvers.linear.shards import pieces_of
 

@@ -1,0 +1,167 @@
+"""A copy of the active rows: problems on blocks of them, and what their changes add to all scores.
+
+Every worker has the same copy, so that a block is a list of row numbers and moving a block moves no
+rows. Nothing depends on which worker solves which block.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from margrave import _core
+from margrave.problem import Floats, Problem
+from margrave.rounds import Watch, run_rounds, set_size
+
+Rows = NDArray[np.int64]
+
+_LARGEST_SET = 1024  # variables per round of a block's own problem
+_MOST_ROUNDS = 40  # of a block, so that none keeps the others waiting for long
+_BUFFER = 1 << 20  # bytes for kernel rows that are being computed, the same on all engines
+SLICE = 512  # rows: slices that begin at multiples of it have the same sums as all rows at once
+
+
+@dataclass(frozen=True)
+class BlockChange:
+    """Rows of a block whose variables change, their new values, and the work that it took."""
+
+    rows: Rows
+    values: Floats
+    steps: int
+    kernel_values: int
+
+
+class ActiveRows:
+    """A copy of the rows of a problem, from `hold` on.
+
+    Parameters
+    ----------
+    number, count : int
+        This copy among all, which each compute the sums for a slice of the rows.
+    precision : {"float32", "float64"}
+    floor : float
+        The smallest fraction of C that counts as nonzero, for losses whose variables never reach
+        their bounds.
+    memory : int
+        Bytes for kernel rows and buffers of all blocks that are solved at a time.
+    threads : int
+    at_work : int
+        Blocks that are solved at a time.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        count: int,
+        precision: str,
+        floor: float,
+        memory: int,
+        threads: int,
+        at_work: int,
+    ) -> None:
+        self.number, self.count = number, count
+        self.precision, self.floor = precision, floor
+        self.memory, self.threads = memory // at_work, max(1, threads // at_work)
+        self.all_memory, self.all_threads = memory, threads
+        self.cancelled = threading.Event()
+
+    def hold(self, problem: Problem) -> None:
+        """Set the problem, on these rows alone, which is the same for all copies.
+
+        Scores that other rows contribute are part of the scores of `place`.
+        """
+        self.problem, number, count = problem, self.number, self.count
+        ends = SLICE * np.linspace(0, -(-problem.n_rows // SLICE), count + 1).round().astype(int)
+        first, last = np.minimum(ends[number : number + 2], problem.n_rows)
+        self.slice = np.arange(first, last)
+        self.kernel_rows = problem.data.kernel_rows(
+            self.precision,
+            self.all_memory // 2,
+            8 * _BUFFER,
+            self.all_threads,
+            problem.offset,
+            cache=False,
+        )
+        self.beta = self.scores = np.zeros(problem.n_rows)
+        self.dual = 0.0
+
+    def cancel(self) -> None:
+        """Ask the threads that work on this copy to stop."""
+        self.cancelled.set()
+
+    def place(self, beta: Floats, scores: Floats, dual: float) -> None:
+        """Set the point from which blocks are solved, and its dual value."""
+        self.beta, self.scores, self.dual = beta, scores, dual
+
+    def many(self, method: str, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Call a method several times."""
+        return [getattr(self, method)(*call) for call in calls]
+
+    def solve(self, rows: Rows, gap: float, violation: float, deadline: float) -> BlockChange:
+        """Solve the problem in the variables of a block, all others fixed.
+
+            min over d   1/2 d'K d + f'd + sum_i h_i(beta_i + d_i)        d zero outside the block
+
+        until its share of the relative gap or its KKT violation is small enough. A free intercept
+        keeps the sum of the block's variables. Ends at the `deadline` (seconds of ``time.time``).
+        """
+        part, beta, scores = self.problem.restrict(rows), self.beta[rows], self.scores[rows]
+        size = set_size(self.memory, _LARGEST_SET)
+        # no cache: fresh memory costs more than the kernel values of so few rows
+        kernel_rows = part.data.kernel_rows(
+            self.precision, self.memory, _BUFFER, self.threads, part.offset, cache=False
+        )
+        own, used = np.zeros(len(rows)), np.flatnonzero(beta)
+        if len(used):
+            sums, interrupted = kernel_rows.multiply(
+                used, beta[used][:, None], np.arange(len(rows)), False, _left(deadline)
+            )
+            if interrupted:
+                raise KeyboardInterrupt
+            if sums is None:
+                return BlockChange(rows[:0], beta[:0], 0, 0)
+            own = sums[:, 0]
+        others = scores - own
+        h = float(part.loss.core(self.floor).conjugate(part.y, part.C, beta).sum())
+        share = 0.5 * float((beta * (scores + others)).sum()) + h
+        fixed = _core.FixedPart(others, scores, self.dual - share, 0.0, np.inf)
+        core = part.core(kernel_rows, beta, size, self.floor, fixed)
+        watch = Watch(
+            lambda: _left(deadline),
+            lambda records: (
+                core.work[0] >= _MOST_ROUNDS
+                or self.cancelled.is_set()
+                or (len(records) > 0 and records[-1]["violation"] <= violation)
+            ),
+        )
+        run_rounds(core, gap, watch, certify=False)
+        if core.interrupted or self.cancelled.is_set():
+            raise KeyboardInterrupt
+        values = core.beta
+        moved = np.flatnonzero(values != beta)
+        return BlockChange(rows[moved], values[moved], core.work[1], kernel_rows.kernel_values)
+
+    def spread(self, rows: Rows, change: Floats, deadline: float) -> tuple[Floats, int]:
+        """What changes of some variables add to the scores of this copy's slice of the rows.
+
+        Also the number of kernel values; raises ``_core.Stopped`` at the `deadline`.
+        """
+        before = self.kernel_rows.kernel_values
+        sums, interrupted = self.kernel_rows.multiply(
+            rows, change[:, None], self.slice, False, _left(deadline)
+        )
+        if interrupted or self.cancelled.is_set():
+            raise KeyboardInterrupt
+        if sums is None:
+            raise _core.Stopped
+        return sums[:, 0], self.kernel_rows.kernel_values - before
+
+
+def _left(deadline: float) -> float:
+    return max(0.0, deadline - time.time())

@@ -1,0 +1,321 @@
+"""Moving blocks: blocks of rows solved side by side, on a new partition in every round.
+
+    repeat
+        blocks   a new partition of the rows into clusters
+        every block S in parallel   d_S = argmin of the problem in its own variables
+        jointly                     t = argmin of the objective along d,   0 <= t <= 1
+                                    beta <- beta + t d,    f <- f + t K d
+        a few rounds of the working set on all rows
+
+With fixed blocks, rows on both sides of a border push each other back and forth for ever; a border
+of one round is inside a block of the next. The few rounds between them settle what no block can:
+with a free intercept a block keeps the sum of its variables, and only a working set with rows of
+several blocks moves a sum from one to the other. `MovingBlocks.round` is one round of blocks.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from margrave import _core
+from margrave.blocks.active import ActiveRows, BlockChange
+from margrave.blocks.point import box_around, rate_along
+from margrave.engines import MOST_LOSSES, Engine, ShardLost, Shards
+from margrave.partitions import Partition, Random, clustering
+from margrave.problem import Data, Floats, Problem
+from margrave.rounds import Record
+from margrave.rows import is_csr
+from margrave.solvers.line_search import best_step
+
+Rows = NDArray[np.int64]
+
+logger = logging.getLogger("margrave")
+
+_BLOCK_ROWS = 2000  # about
+_LARGEST = 2.0  # of the mean: larger blocks are halved, since a round lasts as long as its largest
+_SET_ROUNDS = 6  # of the working set after each round of blocks
+_ENOUGH = 1024  # rows that violate the KKT conditions: fewer are left to the working set
+_INNER_SHARE = 0.15  # of the violation and of the gap, to which blocks are solved
+_SAMPLE, _MEANS = 2000, 3  # rows from which centres are computed, and rounds of it
+_MOST_IDLE = 10  # rounds in a row in which blocks change nothing; another partition may help
+_SMALLEST_STEP = 1e-6  # with a smaller one a round of blocks has gained nothing
+
+
+@dataclass
+class BlockPlan:
+    """How blocks are chosen and where they are solved, and how often that was done."""
+
+    engine: Engine
+    seed: int
+    memory: int
+    threads: int
+    blocks: int | None = None  # by default of about 2,000 rows each
+    partition: Partition | None = None  # by default clusters, if the kernel decays with distance
+    rounds: int | None = None  # by default as long as more rows violate the KKT conditions
+    has_set: bool = True  # whether rounds of the working set follow
+    done: int = 0  # rounds of blocks so far
+
+    def is_over(self, violators: int) -> bool:
+        """Whether the rest is left to the working set."""
+        if self.rounds is not None:
+            return self.done >= self.rounds or violators == 0
+        return violators <= (_ENOUGH if self.has_set else 0)
+
+
+class MovingBlocks:
+    """A `Core` around the compiled WorkingSet, which does rounds of blocks before its own."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        core: _core.WorkingSet,
+        precision: str,
+        floor: float,
+        plan: BlockPlan,
+    ) -> None:
+        self.problem, self.core, self.plan = problem, core, plan
+        self.floor = floor
+        self.rounds = self.steps = self.kernel_values = 0
+        self.set_left = 0  # rounds of the working set until the next round of blocks
+        self.is_useful = True  # until a round of blocks gains nothing
+        self.idle = 0  # rounds of blocks in a row in which no variable has changed
+        self.precision, self.losses = precision, 0
+        self.shards: Shards | None = None
+
+    def close(self) -> None:
+        """Release the workers' copies of the rows."""
+        if self.shards is not None:
+            self.shards.close()
+        self.shards = None
+
+    # --- a round of blocks -------------------------------------------------------------------
+
+    def round(self, figures: Record, deadline: float) -> Record | None:
+        """Solve all blocks of a new partition and step along their directions.
+
+        From the core's `figures` to those after the round; None if there was nothing to do.
+        """
+        core = self.core
+        violations = core.kkt_violations()
+        share = _INNER_SHARE * 0.3**self.idle  # if blocks were good enough, each by itself
+        least = share * figures["violation"]
+        if self.plan.is_over(int(np.count_nonzero(violations > least))):
+            return None
+        beta, scores = core.beta, core.scores
+        # 1. a direction from every block
+        blocks = [rows for rows in self._blocks(beta) if violations[rows].max() > least]
+        gap = share * figures["gap"] / len(violations)
+        tasks = [(rows, gap * len(rows), least, deadline) for rows in blocks]
+        changes = self._steadily(
+            lambda shards: self._solved(shards, (beta, scores, figures["dual"]), tasks)
+        )
+        rows = np.concatenate([one.rows for one in changes])
+        values = np.concatenate([one.values for one in changes])
+        order = np.argsort(rows)
+        rows, values = rows[order], values[order]
+        change = values - beta[rows]
+        # 2. what they add to all scores
+        found = self._steadily(lambda shards: shards.map("spread", rows, change, deadline))
+        added = np.concatenate([part for part, _ in found])
+        # 3. the step
+        step = self._step(beta[rows], scores[rows], rows, change, added[rows])
+        self.rounds += 1
+        self.plan.done += 1
+        self.steps += sum(one.steps for one in changes)
+        self.kernel_values += sum(one.kernel_values for one in changes) + sum(n for _, n in found)
+        if step > 0.0:
+            beta = beta.copy()
+            inside = self._inside(rows, beta[rows], change, step)
+            beta[rows] = inside if step < 1.0 else values  # rounding would miss the bounds
+            core.adopt(np.arange(len(beta)), beta, scores + step * added, 1e18)
+        self.idle = 0 if len(rows) else self.idle + 1
+        self.is_useful = step > _SMALLEST_STEP and self.idle < _MOST_IDLE
+        return {**core.figures(), "step": step, "parts": len(blocks)}
+
+    def _solved(
+        self, shards: Shards, point: tuple[Floats, Floats, float], tasks: list[tuple[Any, ...]]
+    ) -> list[BlockChange]:
+        """Solve blocks from a point."""
+        shards.map("place", *point)
+        return shards.share("solve", tasks, [len(task[0]) for task in tasks])
+
+    def _steadily(self, ask: Callable[[Shards], list[Any]]) -> list[Any]:
+        """Ask the workers; with new copies of the rows if one of them is lost."""
+        while True:
+            try:
+                if self.shards is None:
+                    self.shards = self._scattered()
+                    self.shards.map("hold", self.problem)
+                return ask(self.shards)
+            except ShardLost as lost:
+                self.losses += 1
+                if self.losses > MOST_LOSSES:
+                    raise RuntimeError(f"workers were lost {self.losses} times: {lost}") from lost
+                logger.warning("%s; the blocks are solved again", lost)
+                self.close()
+
+    def _scattered(self) -> Shards:
+        """For copies of the rows: one per worker of another process, one for all threads here."""
+        engine, plan = self.plan.engine, self.plan
+        count = engine.n_workers if engine.is_remote else 1
+        threads, memory = engine.share(count, plan.threads, plan.memory)
+        common = {
+            "precision": self.precision,
+            "floor": self.floor,
+            "memory": memory,
+            "threads": threads,
+            "at_work": 1 if engine.is_remote else min(engine.n_workers, threads),
+        }
+        return engine.scatter(
+            ActiveRows, [{"number": number, "count": count, **common} for number in range(count)]
+        )
+
+    def _blocks(self, beta: Floats) -> list[Rows]:
+        """A new partition of the rows; blocks that are too large are halved."""
+        data, plan = self.problem.data, self.plan
+        k = min(plan.blocks or max(1, round(data.n_rows / _BLOCK_ROWS)), data.n_rows)
+        seed = plan.seed + plan.done + 1
+        if k == 1:
+            return [np.arange(data.n_rows)]
+        partition = plan.partition
+        if partition is None:
+            # without a working set, sums flow between distant rows only in blocks at random
+            mixed = self.problem.intercept == "free" and not plan.has_set and plan.done % 2
+            local = data.kernel.is_shift_invariant and not mixed
+            partition = _roughly(data, k) if local else Random()
+        parts = partition.split(data, k, seed, np.flatnonzero(beta), threads=plan.threads)
+        return _halved(data, parts.rows, seed)
+
+    def _step(
+        self, beta: Floats, scores: Floats, rows: Rows, change: Floats, added: Floats
+    ) -> float:
+        """The step at which the dual is least along the direction, at most 1."""
+        slope, curvature = float((scores * change).sum()), float((added * change).sum())
+
+        def rate(steps: Floats) -> Floats:
+            h = np.array([self._rate(rows, beta, change, step) for step in steps])
+            return h + (slope + steps * max(curvature, 0.0))
+
+        return best_step(rate, 1.0)
+
+    def _rate(self, rows: Rows, beta: Floats, change: Floats, step: float) -> float:
+        """Derivative of sum_i h_i(beta_i + t d_i) at a step t, to the right."""
+        problem, at = self.problem, self._inside(rows, beta, change, step)
+        loss = problem.loss.core(self.floor)
+        return rate_along(loss, problem.y[rows], problem.C[rows], at, change)
+
+    def _inside(self, rows: Rows, beta: Floats, change: Floats, step: float) -> Floats:
+        """A point on the line, inside the box but for rounding."""
+        problem = self.problem
+        loss = problem.loss.core(self.floor)
+        box = box_around(loss, problem.y[rows], problem.C[rows], beta)
+        moved: Floats = np.clip(beta + step * change, *box)
+        return moved
+
+    # --- the interface of the compiled solver ------------------------------------------------
+
+    def advance(
+        self, target: float, max_rounds: int, seconds: float, time_left: float
+    ) -> tuple[str, list[Record]]:
+        """A round of blocks if one is due, else some rounds of the working set."""
+        if max_rounds < 1:
+            return self.core.advance(target, 0, seconds, time_left)
+        if self.set_left == 0 and (self.is_useful or not self.plan.has_set):
+            begin = time.time()
+            figures = self.core.figures()
+            if figures["gap"] <= target:
+                return self.core.advance(target, 1, seconds, time_left)
+            try:
+                record = self.round(figures, begin + time_left)
+            except _core.Stopped:
+                return "stopped", []
+            if not self.plan.has_set:
+                stalls = record is None or not self.is_useful
+                return ("stalled" if stalls else "running"), self._listed(record)
+            self.set_left = _SET_ROUNDS
+            if record is not None:
+                return "running", self._listed(record)
+        allowed = self.set_left if self.is_useful and self.set_left else max_rounds
+        before = self.core.work[0]
+        status, records = self.core.advance(target, min(max_rounds, allowed), seconds, time_left)
+        self.set_left = max(0, self.set_left - (self.core.work[0] - before))
+        return status, [self._with_work(record) for record in records]
+
+    def _listed(self, record: Record | None) -> list[Record]:
+        return [] if record is None else [self._with_work(record)]
+
+    def certify(self, time_left: float) -> Record | None:
+        """Figures from scores recomputed in double precision; None if stopped."""
+        record = self.core.certify(time_left)
+        return None if record is None else self._with_work(record)
+
+    def figures(self) -> Record:
+        """Figures from the running scores."""
+        return self._with_work(self.core.figures())
+
+    @property
+    def work(self) -> tuple[int, int, int]:
+        """Rounds, steps and kernel values so far, of blocks and of the working set."""
+        rounds, steps, values = self.core.work
+        return rounds + self.rounds, steps + self.steps, values + self.kernel_values
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C was pressed."""
+        return self.core.interrupted
+
+    @property
+    def beta(self) -> Floats:
+        """Dual variables."""
+        return self.core.beta
+
+    @property
+    def scores(self) -> Floats:
+        """Scores K beta."""
+        return self.core.scores
+
+    def _with_work(self, record: Record) -> Record:
+        return {
+            **record,
+            "round": record["round"] + self.rounds,
+            "steps": record["steps"] + self.steps,
+            "kernel_values": record["kernel_values"] + self.kernel_values,
+        }
+
+
+def _roughly(data: Data, k: int) -> Partition:
+    """Clusters that need not be good, since the next round has others."""
+    return replace(clustering(data.kernel, max(_SAMPLE, 10 * k)), rounds=_MEANS)
+
+
+def _halved(data: Data, parts: Sequence[Rows], seed: int) -> list[Rows]:
+    """Blocks, with those that are much larger than the mean halved until they are not."""
+    rng, most = np.random.default_rng(seed), _LARGEST * data.n_rows / len(parts)
+    left, blocks = list(parts), []
+    while left:
+        rows = left.pop()
+        if len(rows) <= max(most, 2):
+            blocks.append(rows)
+            continue
+        place = _along(data, rows, rng)
+        order = np.argsort(place, kind="stable")
+        middle = len(rows) // 2
+        left += [np.sort(rows[order[:middle]]), np.sort(rows[order[middle:]])]
+    return blocks
+
+
+def _along(data: Data, rows: Rows, rng: np.random.Generator) -> NDArray[Any]:
+    """Places of some rows along a random direction."""
+    if data.kernel.is_precomputed:
+        return rng.random(len(rows))
+    X = data.X[rows]
+    direction = rng.standard_normal(X.shape[1]).astype(X.dtype)
+    found: NDArray[Any] = X @ direction
+    return np.asarray(found.toarray()).ravel() if is_csr(found) else np.asarray(found)

@@ -1,0 +1,236 @@
+"""Blocks that move: a new partition in every round, forced on small problems."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from margrave import SVC
+from margrave.engines import Serial, Threads
+from margrave.losses import Loss
+from margrave.partitions import Parts
+from margrave.solvers import BlockMinimization, DivideAndConquer
+from margrave.solvers.divide import divide_and_conquer, levels
+from margrave.solvers.kernel import active_set, moving_blocks, working_set
+from margrave.solvers.kernel.moving_blocks import BlockPlan, MovingBlocks
+from tests import build, cases, golden
+from tests.data import moons200
+from tests.test_blocks import run, targets
+
+each_loss = pytest.mark.parametrize("loss", cases.ZERO_SUM, ids=cases.name_of)
+RBF = ("rbf", {"gamma": 0.5})
+
+
+@pytest.fixture(autouse=True)
+def few_rows_are_many(monkeypatch):
+    for module in (working_set, divide_and_conquer):
+        monkeypatch.setattr(module, "_MANY_ROWS", 60)
+    monkeypatch.setattr(divide_and_conquer, "_VERY_MANY_ROWS", 60)
+    monkeypatch.setattr(active_set, "_SPARE_ROWS", 5)
+    monkeypatch.setattr(levels, "_FINEST_SIZE", 20)
+    monkeypatch.setattr(moving_blocks, "_BLOCK_ROWS", 25)
+    monkeypatch.setattr(moving_blocks, "_ENOUGH", 0)
+
+
+def rounds_of(progress):
+    """Records of rounds of blocks on active rows."""
+    return [record for record in progress.history if "step" in record and "active" in record]
+
+
+def moving(problem, engine, precision="float64", **plan):
+    """The core of a problem with blocks that move, from zero."""
+    rows = problem.data.kernel_rows(precision, 1 << 24, 1 << 20, 1, problem.offset)
+    core = problem.core(rows, None, 64, 1e-9)
+    core.advance(0.0, 0, 1.0, 1e9)
+    return MovingBlocks(problem, core, precision, 1e-9, BlockPlan(engine, 0, 1 << 24, 2, **plan))
+
+
+# --- the optimum ---------------------------------------------------------------------------------
+
+
+@each_loss
+@pytest.mark.parametrize("intercept", cases.INTERCEPTS)
+def test_clusters_then_blocks_end_at_the_optimum(loss, intercept):
+    X, y = targets(loss, n=240)
+    problem = build.problem(X, y, 1.5, loss, RBF, intercept)
+    exact, _ = build.run(problem, tol=1e-11)
+    for tol in (1e-3, 1e-7):
+        solution, progress = run(problem, DivideAndConquer(), tol=tol, engine="threads")
+        assert solution.converged and solution.certificate == "full" and solution.solver == "dc"
+        assert -1e-10 * abs(exact.dual) <= solution.dual - exact.dual <= tol * abs(exact.dual)
+        is_dense = Loss(loss[0], **loss[1]).is_dense
+        assert bool(rounds_of(progress)) != is_dense
+
+
+@pytest.mark.parametrize("kernel", cases.KERNELS, ids=cases.name_of)
+@pytest.mark.parametrize("layout", ["C", "csr32"])
+def test_every_kernel(kernel, layout):
+    X, y = targets(("hinge", {}), n=150)
+    if kernel[0] == "sigmoid":
+        return  # not positive semidefinite: no optimum to compare with
+    problem = build.problem(cases.LAYOUTS[layout](X), y, 1.0, ("hinge", {}), kernel, "free")
+    exact, _ = build.run(problem, tol=1e-10)
+    solution, progress = run(problem, BlockMinimization(blocks=3, rounds=4), tol=1e-6)
+    assert solution.converged and len(rounds_of(progress)) == 3
+    assert abs(solution.dual - exact.dual) <= 1e-6 * abs(exact.dual)
+
+
+@pytest.mark.parametrize("intercept", cases.INTERCEPTS)
+@pytest.mark.parametrize(
+    "loss",
+    [("hinge", {}), ("logistic", {}), ("epsilon_insensitive", {"epsilon": 0.1})],
+    ids=cases.name_of,
+)
+def test_blocks_alone_reach_any_tolerance(loss, intercept):
+    """Where fixed blocks would push rows back and forth, and could not find the intercept."""
+    X, y = golden.load("moons")
+    y = y if build.core_loss(loss).labels else X[:, 0] + 0.3 * y
+    problem = build.problem(X, y, 1.0, loss, ("rbf", {"gamma": 1.0}), intercept)
+    exact, _ = build.run(problem, tol=1e-10)
+    solution, progress = run(problem, BlockMinimization(blocks=4, finish=None), tol=1e-6)
+    assert solution.converged and solution.gap <= 1e-6
+    assert abs(solution.dual - exact.dual) <= 1e-6 * abs(exact.dual)
+    assert len(rounds_of(progress)) > 3
+
+
+def test_one_class():
+    X, _ = golden.load("moons")
+    problem = build.problem(X, np.ones(400), 1.0, ("one_class", {}), RBF, "free", total=40.0)
+    exact, _ = build.run(problem, tol=1e-9)
+    solution, progress = run(problem, BlockMinimization(blocks=4, rounds=4), tol=1e-6)
+    assert solution.converged and rounds_of(progress)
+    assert solution.objective == pytest.approx(exact.objective, rel=2e-6)
+
+
+# --- a round -------------------------------------------------------------------------------------
+
+
+@each_loss
+@pytest.mark.parametrize("intercept", cases.INTERCEPTS)
+def test_the_dual_falls_in_every_round(loss, intercept):
+    X, y = targets(loss, n=200)
+    core = moving(build.problem(X, y, 2.0, loss, RBF, intercept), Threads(2), has_set=False)
+    duals = [core.figures()["dual"]]
+    for _ in range(6):
+        status, records = core.advance(0.0, 1, 1.0, 1e9)
+        duals += [record["dual"] for record in records]
+        if status == "stalled":
+            break
+    assert len(duals) >= 4
+    assert all(b <= a + 1e-9 * abs(a) for a, b in itertools.pairwise(duals)), duals
+
+
+@each_loss
+def test_the_step_is_the_best_of_all(loss):
+    X, y = targets(loss, n=120)
+    problem = build.problem(X, y, 2.0, loss, RBF, None)
+    core, rng = moving(problem, Serial()), np.random.default_rng(0)
+    lo, hi = problem.loss.core(1e-9).box(problem.y, problem.C)
+    lo, hi = np.maximum(lo, -2.0), np.minimum(hi, 2.0)
+    beta, goal = (lo + (hi - lo) * rng.uniform(0.1, 0.9, len(y)) for _ in range(2))
+    K, change = problem.data.kernel.values(X, X), goal - beta
+    h = problem.loss.core(1e-9).conjugate
+
+    def dual(t):
+        at = beta + t * change
+        return 0.5 * at @ K @ at + h(problem.y, problem.C, at).sum()
+
+    step = core._step(beta, K @ beta, np.arange(len(y)), change, K @ change)
+    best = min(map(dual, np.linspace(0.0, 1.0, 2001)))
+    assert dual(step) <= best + 1e-9 * abs(best)
+
+
+def test_partitions_are_new_in_every_round_and_no_block_is_large():
+    X, y = moons200(400)
+    core = moving(build.problem(X, y, 1.0, ("hinge", {}), RBF, None), Serial())
+    seen = []
+    for _ in range(3):
+        blocks = core._blocks(core.beta)
+        np.testing.assert_array_equal(np.sort(np.concatenate(blocks)), np.arange(400))
+        assert max(map(len, blocks)) <= 2 * 400 / 16
+        seen.append({rows.tobytes() for rows in blocks})
+        core.plan.done += 1
+    assert not seen[0] & seen[1] and not seen[1] & seen[2]
+
+
+class OneLarge:
+    """A partition with one part of nearly all rows."""
+
+    def split(self, data, k, seed, among=None, y=None, threads=1):
+        return Parts((np.arange(data.n_rows) < k - 1) * np.arange(1, data.n_rows + 1) % k)
+
+
+@pytest.mark.parametrize("kernel", [RBF, "precomputed"], ids=str)
+def test_large_blocks_are_halved(kernel):
+    X, y = moons200(200)
+    X = X if kernel == RBF else X @ X.T
+    problem = build.problem(X, y, 1.0, ("hinge", {}), kernel, None)
+    core = moving(problem, Serial(), blocks=4, partition=OneLarge())
+    blocks = core._blocks(core.beta)
+    assert len(blocks) > 4 and max(map(len, blocks)) <= 100
+    np.testing.assert_array_equal(np.sort(np.concatenate(blocks)), np.arange(200))
+
+
+@pytest.mark.parametrize("blocks", [1, 7, 90])
+def test_any_number_of_blocks(blocks):
+    """One block is the working set, one per row coordinate descent."""
+    X, y = moons200(90)
+    problem = build.problem(X, y, 1.0, ("hinge", {}), RBF, None)
+    exact, _ = build.run(problem, tol=1e-10)
+    solution, _ = run(problem, BlockMinimization(blocks=blocks, rounds=5), tol=1e-6)
+    assert solution.converged
+    assert solution.dual == pytest.approx(exact.dual, rel=1e-6)
+
+
+def test_blocks_of_one_class():
+    X, y = moons200(120)
+    X = X + 50.0 * (y > 0)[:, None]
+    problem = build.problem(X, y, 1.0, ("hinge", {}), RBF, "free")
+    exact, _ = build.run(problem, tol=1e-10)
+    solution, _ = run(problem, BlockMinimization(blocks=4), tol=1e-6)
+    assert solution.converged
+    assert solution.objective == pytest.approx(exact.objective, rel=2e-6)
+
+
+# --- where it runs -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("intercept", cases.INTERCEPTS)
+@pytest.mark.parametrize("tol", [1e-3, 1e-7])
+def test_the_same_bits_on_any_number_of_workers(intercept, tol):
+    X, y = moons200(300)
+    problem = build.problem(X, y, 4.0, ("hinge", {}), ("rbf", {"gamma": 4.0}), intercept)
+    solver = BlockMinimization(blocks=5, rounds=6)
+    expected, _ = run(problem, solver, tol=tol, engine=Serial())
+    for engine in (Threads(1), Threads(2), Threads(3)):
+        solution, _ = run(problem, solver, tol=tol, engine=engine)
+        np.testing.assert_array_equal(solution.beta, expected.beta)
+        assert solution.gap == expected.gap
+
+
+def test_history_and_early_models():
+    X, y = moons200(400)
+    model = SVC(C=4.0, gamma=4.0, solver="dc").fit(X, y)
+    assert model.early_.certificate_ == "blocks" and model.certificate_ == "full"
+    rounds = [record for record in model.history_ if "step" in record and "active" in record]
+    assert rounds and all(0.0 <= record["step"] <= 1.0 for record in rounds)
+    values = [record["kernel_values"] for record in model.history_ if "violation" in record]
+    assert values == sorted(values)
+
+
+def test_without_blocks_that_move():
+    X, y = moons200(400)
+    published = SVC(C=4.0, gamma=4.0, solver=DivideAndConquer(moving=False)).fit(X, y)
+    assert not [r for r in published.history_ if "step" in r]
+    model = SVC(C=4.0, gamma=4.0, solver="dc").fit(X, y)
+    assert model.objective_ == pytest.approx(published.objective_, rel=2e-3)
+
+
+def test_auto_takes_clusters_for_narrow_kernels():
+    """With wide ones a working set on all rows is faster, unless there are very many rows."""
+    X, y = moons200(2000)
+    for gamma, solver in ((1e4, "dc"), (0.5, "exact")):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(divide_and_conquer, "_VERY_MANY_ROWS", 10_000)
+            assert SVC(gamma=gamma).fit(X, y).solver_ == solver
+    assert SVC(gamma=0.5).fit(X, y).solver_ == "dc"
