@@ -1,4 +1,4 @@
-"""One model on every engine: seconds, bytes, and the expected speed-up of more workers.
+"""One model on every engine: seconds and bytes. `scaling.py` simulates more workers.
 
     python -m benchmarks.engines [--only NAME ...]     # measures, and writes docs/distributed.md
     python -m benchmarks.engines --report              # writes the page from the result files
@@ -10,9 +10,7 @@ algorithm on the same blocks and find the same model, to the last bit.
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
-import math
 import os
 import shutil
 import sys
@@ -36,11 +34,6 @@ SET = 2048  # variables of the working set
 REPEATS = 3
 ENOUGH = 20.0  # seconds of fits after which there are no more repeats
 LIMIT = 1200  # seconds of one process
-
-# a stated network: 10 Gbit/s and 0.1 ms, and the overhead of one call of Dask's, measured apart
-BANDWIDTH, LATENCY = 1.25e9, 1e-4
-WORKERS = (2, 32, 1000)
-FEW_ROUNDS = 20  # too few for a meaningful median
 
 
 @dataclass(frozen=True)
@@ -142,21 +135,13 @@ def measure(case: Case, way: Way, generated: bool) -> dict[str, Any]:
         "rounds": model.n_iter_,
         "rows": len(rows.y),
         "features": int(rows.X.shape[1]),
+        "shards": case.blocks,
         "support_vectors": len(model.support_),
         "bytes_per_round": median(r["bytes"] for r in rounds[1:]) if len(rounds) > 1 else None,
-        "round_seconds": _per_round(rounds),
-        "waited_seconds": median(r["waited"] for r in rounds[1:]) if len(rounds) > 1 else None,
         "versions": {
             name: _version(name) for name in ("margrave", "numpy", "distributed", "mpi4py")
         },
     }
-
-
-def _per_round(rounds: list[dict[str, Any]]) -> float | None:
-    """Median seconds between two rounds of the working set."""
-    times = [record["seconds"] for record in rounds]
-    steps = [b - a for a, b in itertools.pairwise(times) if b > a]
-    return median(steps) if steps else None
 
 
 def _version(package: str) -> str | None:
@@ -166,15 +151,25 @@ def _version(package: str) -> str | None:
         return None
 
 
-def expected_bytes(features: int, workers: int, itemsize: int = 4) -> int:
-    """What a round has to move: the spec's count.
+def _parts(features: int, itemsize: int = 4) -> tuple[int, int, int]:
+    """Bytes of a round: candidates of one worker, new rows, and what all workers need.
 
-    Candidates (a rate and a number) from every worker, the new rows of the set with three numbers
-    each from where they are to the driver and from there to all, one number per member to all.
+    Candidates are a rate and a number each; the new rows of the set come with three numbers each,
+    and go to all workers with one number per member.
     """
     new = SET // 2
-    row = features * itemsize + 3 * 8
-    return workers * new * 16 + new * row * (1 + workers) + workers * SET * 8
+    rows = new * (features * itemsize + 3 * 8)
+    return new * 16, rows, rows + SET * 8
+
+
+def expected_bytes(features: int, workers: int) -> int:
+    """What a round has to move: the spec's count.
+
+    Rows come to the driver directly, and go to all along the tree; candidates come along the tree.
+    """
+    candidates, rows, shared = _parts(features)
+    links = sum(1 + number.bit_count() for number in range(workers))  # up to the driver
+    return links * candidates + rows + workers * shared
 
 
 # --- all of them ---------------------------------------------------------------------------------
@@ -247,9 +242,6 @@ def report(folder: Path = FOLDER) -> str:
             continue
         found = json.loads(file.read_text())
         parts += [f"### {case.title}", _table(found["ways"])]
-        model = _model(found["ways"])
-        if model is not None:
-            parts += [model]
         machine_ = found["machine"]
         parts.append(f"{machine_['cpu']}, {machine_['cores']} cores. {found['started'][:10]}.")
     return "\n\n".join(parts) or "Nothing has been measured yet."
@@ -266,7 +258,8 @@ def _table(ways: Mapping[str, dict[str, Any]]) -> str:
             rows.append([way.title, (found or {}).get("error", "-"), *["-"] * 6])
             continue
         moved = found["bytes_per_round"]
-        count = expected_bytes(found["features"], way.workers)
+        # files without shards count the bytes of as many workers as there were
+        count = expected_bytes(found["features"], found.get("shards", way.workers))
         rows.append(
             [
                 way.title,
@@ -280,33 +273,6 @@ def _table(ways: Mapping[str, dict[str, Any]]) -> str:
             ]
         )
     return markdown(head, rows)
-
-
-def _model(ways: Mapping[str, dict[str, Any]]) -> str | None:
-    """Seconds of a round with more workers, from what one thread takes for the parts' steps."""
-    alone = ways.get("serial", {})
-    one, shared = alone.get("round_seconds"), alone.get("waited_seconds")
-    if one is None or shared is None or alone["rounds"] < FEW_ROUNDS:
-        return None
-    driver, features = max(0.0, one - shared), alone["features"]
-    head = ["workers", "compute (ms)", "driver (ms)", "network (ms)", "round (ms)", "speed-up"]
-    rows = []
-    for workers in WORKERS:
-        network = 4.0 * LATENCY + expected_bytes(features, workers) / BANDWIDTH
-        network_tree = 4.0 * LATENCY * math.ceil(math.log2(workers)) + (
-            expected_bytes(features, 1) * math.ceil(math.log2(workers)) / BANDWIDTH
-        )
-        network = min(network, network_tree) if workers > 2 else network
-        total = shared / workers + driver + network
-        cells = (shared / workers, driver, network, total)
-        rows.append(
-            [f"{workers:,}", *[f"{1e3 * cell:.2f}" for cell in cells], f"{one / total:.1f}x"]
-        )
-    return (
-        f"A round takes {1e3 * one:.1f} ms on one core, {1e3 * shared:.1f} ms of which is shared"
-        f" among workers. Extrapolated, with {BANDWIDTH * 8 / 1e9:g} Gbit/s, {LATENCY * 1e3:g} ms"
-        " of latency and what is the same for all sent along a tree:\n\n" + markdown(head, rows)
-    )
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import alternatives, reading, report, results, tuning
+from benchmarks import alternatives, large, reading, report, results, tuning
 from benchmarks.adapters import LIBRARIES, RIVALS, SHORTEST
 from benchmarks.marks import numbered, placed
 from benchmarks.papers import dcsvm
@@ -43,6 +43,7 @@ def blocks() -> dict[Path, dict[str, str]]:
             "benchmarks": report.table(found),
             "tuning": tuning.report(),
             "reading": reading.report(),
+            "large": large.report(),
             "lost": lost(),
         },
     }

@@ -18,7 +18,18 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR, OneClassSVM
 
 import margrave
-from benchmarks import data, plot, reading, report, results, run, shortest, tuning
+from benchmarks import (
+    data,
+    generated,
+    large,
+    plot,
+    reading,
+    report,
+    results,
+    run,
+    shortest,
+    tuning,
+)
 from benchmarks.adapters import LIBRARIES, SHORTEST, adapter, is_installed
 from benchmarks.adapters.margrave_ import kernel_values, passes
 from benchmarks.data import FORMS, MAPPED, Data
@@ -125,6 +136,40 @@ def test_mapped_rows_do_not_count_as_memory() -> None:
 
     _, cost = timed(hold, anonymous=True)
     assert cost.memory_beyond > 48 << 20
+
+
+def test_the_best_error_of_generated_rows_is_known(tmp_path: Path) -> None:
+    X, y = generated.draw(300_000, seed=3)
+    wrong = generated.best(X) != y
+    deviation = np.sqrt(generated.BEST_ERROR * (1.0 - generated.BEST_ERROR) / len(y))
+    assert abs(wrong.mean() - generated.BEST_ERROR) < 4.0 * deviation
+    # it is the same everywhere: in halves of the cube, and for both labels
+    for half in (X @ generated._constants()[0][:, 0] > 0.0, y > 0, generated.best(X) > 0):
+        for part in (half, ~half):
+            assert abs(wrong[part].mean() - generated.BEST_ERROR) < 0.01
+    linear = margrave.SVC(kernel="linear").fit(X[:20_000], y[:20_000])
+    assert linear.score(X[20_000:], y[20_000:]) < 0.6
+    kernel = margrave.SVC(C=2.0, gamma=6.0).fit(X[:4000], y[:4000])
+    assert kernel.score(X[20_000:30_000], y[20_000:30_000]) > 0.85
+    np.testing.assert_array_equal(X[:5000], generated.draw(5000, seed=3)[0])
+    assert not np.array_equal(X[:5000], generated.draw(5000, seed=4)[0])
+    generated.main([str(tmp_path), "--rows", "150000", "--seed", "3"])
+    rows, labels = (np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in "Xy")
+    assert rows.dtype == np.float32 and labels.dtype == np.int8
+    np.testing.assert_array_equal(rows, X[:150_000])
+    np.testing.assert_array_equal(labels, y[:150_000])
+
+
+def test_many_rows_are_measured_and_reported(tmp_path: Path) -> None:
+    file = tmp_path / "large.json"
+    assert large.main(f"--rows 20000 --seconds 20 --output {file}".split()) == 0
+    found = json.loads(file.read_text())["ways"]
+    assert list(found) == list(large.WAYS) and not any("error" in one for one in found.values())
+    assert found["early"]["accuracy"] == found["blocks"]["accuracy"] > 0.85
+    assert found["linear"]["accuracy"] < 0.6
+    assert found["dc"]["certificate"] == "full" and found["early"]["certificate"] == "blocks"
+    assert all(0.9 < one["best_accuracy"] < 0.96 for one in found.values())
+    assert "| early model, memory-mapped array | 20,000 |" in large.report(file)
 
 
 def test_archives_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
