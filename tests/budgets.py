@@ -33,6 +33,7 @@ KERNEL = {
     "cd": "SVC(solver='cd', intercept=None)",
     "dc": "SVC(solver='dc')",
     "dc, one level": "SVC(solver=DivideAndConquer(early=1))",
+    "dc, finest level": "SVC(solver=DivideAndConquer(early=4))",
     "cascade": "SVC(solver='cascade')",
     "pbm": "SVC(solver='pbm')",
     "sodm": "ODMClassifier(solver='sodm')",

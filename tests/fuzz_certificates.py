@@ -70,6 +70,7 @@ class Recipe:
     spread: float = 1.0  # largest scale of a feature over the least
     offset: float = 0.0  # of the features, in their scale
     duplicates: bool = False
+    clusters: int = 0  # rows in groups along the first feature, most of them far from each other
     constant: bool = False  # a column
     storage: str = "float64"
     heavy: float = 1.0  # the weight of one row among ones
@@ -113,6 +114,9 @@ class Recipe:
             centres = rng.normal(size=(self.classes, self.d))
             X = X + 2.0 * self.apart * centres[y]
             X, y = X[order], y[order]
+        if self.clusters:
+            steps = np.random.default_rng([self.seed, 1]).uniform(0.0, 20.0, self.clusters)
+            X[:, 0] += np.cumsum(steps)[np.arange(self.n) * self.clusters // self.n]
         X = X * (self.scale * self.spread**exponents) + self.offset * self.scale
         if self.constant:
             X[:, 0] = X[0, 0]
@@ -177,7 +181,7 @@ class Recipe:
         """Whether everything is well scaled, so that the fit has to converge."""
         easy = Recipe()
         same = (
-            *("scale", "spread", "offset", "duplicates", "constant", "heavy", "span"),
+            *("scale", "spread", "offset", "duplicates", "clusters", "constant", "heavy", "span"),
             *("target_scale", "target_offset", "max_iter", "time_limit"),
         )
         return (
@@ -203,7 +207,17 @@ def _choice(rng, values):
 
 
 def draw(seed):
-    """A recipe; every third is an ordinary problem."""
+    """A recipe; every third is an ordinary problem, every eighth one has distant groups of rows."""
+    recipe = _draw(seed)
+    rng = np.random.default_rng([20261116, seed])
+    if rng.random() > 1 / 8:
+        return recipe
+    kernel = _choice(rng, [name for name in sorted(KERNELS) if Kernel(name).is_shift_invariant])
+    numbers = {"n": _choice(rng, (50, 70, 90)), "gamma": _power(rng, -1, 3)}
+    return replace(recipe, kernel=kernel, clusters=int(rng.integers(2, 12)), **numbers)
+
+
+def _draw(seed):
     rng = np.random.default_rng([20260501, seed])
     estimator = _choice(rng, ("SVC", "SVC", "SVR", *ESTIMATORS))
     recipe = Recipe(

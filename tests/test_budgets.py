@@ -85,9 +85,18 @@ WIDE = """
 )
 def test_columns_that_do_not_occur_take_no_memory(estimator, memory):
     """Weights of 30 million features take 229 MiB, once; nothing else has their length."""
-    script = textwrap.dedent(WIDE.format(estimator=estimator, memory=memory))
+    answer, used = watched(WIDE.format(estimator=estimator, memory=memory))
+    assert answer == [True, [1, 1, 0, 0]]
+    assert used <= 1.1 * memory
+
+
+def watched(script):
+    """Run a script that prints its memory, waits for a line, and prints one when it has worked.
+
+    Returns what it prints then, and the bytes that it held meanwhile beyond those at first.
+    """
     with subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", script],
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -99,9 +108,42 @@ def test_columns_that_do_not_occur_take_no_memory(estimator, memory):
         while reader.is_alive():
             peak = max(peak, budgets.held(child.pid))
             time.sleep(0.001)
-        answer = child.stdout.readline()
-    assert json.loads(answer) == [True, [1, 1, 0, 0]]
-    assert peak - before <= 1.1 * memory
+        return json.loads(child.stdout.readline()), peak - before
+
+
+MANY = """
+    import json, sys
+    import numpy as np
+    from margrave import *
+    from margrave.solvers import *
+    from tests.budgets import held
+
+    def make(seed):
+        return np.random.default_rng(seed).standard_normal((10_000, 100), np.float32)
+
+    def labels(X):
+        return X[:, 0] > 0.0
+
+    X = RowBlocks([lambda seed=seed: make(seed) for seed in range(20)])  # 76 MiB
+    y = np.concatenate([labels(block) for block in X])
+    model = SVC(gamma=0.01, solver=DivideAndConquer(early=4), memory_limit={memory}, n_jobs=2)
+    few = RowBlocks([make(1)])
+    model.fit(few, labels(make(1)))
+    before = held("self")
+    print(before, flush=True)
+    sys.stdin.readline()
+    model.set_params(time_limit=5.0).fit(X, y)
+    print(flush=True)
+    print(json.dumps([model.certificate_, model.support_vectors_.nbytes]), flush=True)
+"""
+
+
+@linux
+def test_rows_in_blocks_need_not_fit_into_memory():
+    memory = 60 << 20  # labels and variables take 24 MB of it
+    (certificate, model), used = watched(MANY.format(memory=memory))
+    assert certificate == "blocks"
+    assert used - model <= 1.1 * memory
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,10 @@ SLOW = (
     "X = RowBlocks([lambda a=a: (time.sleep(0.05), X_[a : a + 3000])[1]"
     " for a in range(0, 12_000, 3000)])"
 )
+BLOCKS = "X = RowBlocks([X_[a : a + 3000] for a in range(0, 12_000, 3000)])"
+IN_BLOCKS = [
+    ("SVC(C=1e6, gamma=0.5, solver=DivideAndConquer(early=1, level_tol=1e-12))", BLOCKS),
+]
 LINEAR = [
     ("SVC(C=1e6, kernel='linear', tol=1e-12, solver='cd')", ""),
     ("SVC(C=1e2, kernel='linear', tol=1e-12, solver='newton')", SLOW),
@@ -67,7 +71,9 @@ SCRIPT = textwrap.dedent("""
 """)
 
 
-@pytest.mark.parametrize(("estimator", "setup"), [*((name, "") for name in ESTIMATORS), *LINEAR])
+@pytest.mark.parametrize(
+    ("estimator", "setup"), [*((name, "") for name in ESTIMATORS), *LINEAR, *IN_BLOCKS]
+)
 def test_the_model_so_far_is_kept(estimator, setup):
     script = SCRIPT.replace("{estimator}", estimator).replace("{setup}", setup)
     done = subprocess.run(
@@ -106,3 +112,28 @@ def test_ctrl_c_in_the_certificate_of_a_hull(name, monkeypatch):
     assert not model.converged_
     assert np.isfinite(model.gap_)
     assert model.predict(X).shape == (60,)
+
+
+@pytest.mark.parametrize("solver", ["dc", "pbm"])
+def test_ctrl_c_among_the_active_rows(solver, monkeypatch):
+    """The active rows are given up when the fit ends, but not what has ended it."""
+    from margrave import SVC
+    from margrave.solvers.divide import divide_and_conquer
+    from margrave.solvers.kernel import working_set
+    from margrave.solvers.kernel.moving_blocks import MovingBlocks
+
+    monkeypatch.setattr(working_set, "_MANY_ROWS", 60)
+    for name in ("_MANY_ROWS", "_VERY_MANY_ROWS"):
+        monkeypatch.setattr(divide_and_conquer, name, 60)
+
+    def struck(self, *limits):
+        self.interrupted = True
+        return "stopped", []
+
+    monkeypatch.setattr(MovingBlocks, "interrupted", False)
+    monkeypatch.setattr(MovingBlocks, "advance", struck)
+    X = np.random.default_rng(0).standard_normal((200, 2))
+    model = SVC(solver=solver)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, X[:, 0] * X[:, 1] > 0)
+    assert np.isfinite(model.gap_) and not model.converged_

@@ -333,21 +333,6 @@ def test_bytes_of_a_round_are_counted() -> None:
     assert engines.expected_bytes(10, 3) > 2 * engines.expected_bytes(10, 1)
 
 
-def test_more_workers_are_extrapolated() -> None:
-    text = engines._model(
-        {
-            "serial": {
-                "round_seconds": 0.1,
-                "waited_seconds": 0.08,
-                "features": 54,
-                "rounds": 99,
-            }
-        }
-    )
-    assert text is not None and "80.0 ms of which is shared" in text and "1,000" in text
-    assert engines._model({"serial": {"round_seconds": 0.1}}) is None
-
-
 def test_the_page_of_engines_is_that_of_the_result_files() -> None:
     page = engines.PAGE.read_text()
     assert page == report.placed(page, engines.report())

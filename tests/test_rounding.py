@@ -170,7 +170,7 @@ def test_hopeless_problems_end_by_themselves():
 CAUSES = [
     (
         lambda X, y: SVC(kernel="linear", solver="pbm").fit(
-            np.random.default_rng(0).standard_normal((40, 40)) + 1e7, y
+            np.random.default_rng(0).standard_normal((40, 40)) + 1e8, y
         ),
         "centre them",
     ),
