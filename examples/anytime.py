@@ -2,10 +2,10 @@
 A model long before the fit ends
 ================================
 
-From 40,000 rows on, a kernel SVM is solved in levels: first small clusters of rows, whose
-solutions are the starting point for larger clusters, and finally all rows. After every level there
-is a model that can predict, ``early_``, so that a fit is not lost when it reaches a time limit or
-is stopped with Ctrl-C.
+From 40,000 rows on, a kernel SVM with a narrow kernel is first solved on small clusters of rows,
+each by itself; their solutions are the start for all rows. Once the clusters are solved there is a
+model that can predict, ``early_``, so that a fit is not lost when it reaches a time limit or is
+stopped with Ctrl-C.
 
 The synthetic data resemble covtype: a few measurements of a location, indicators of its soil
 type, and a class boundary with many islands.
