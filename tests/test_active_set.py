@@ -17,7 +17,7 @@ TOL = 1e-8
 @pytest.fixture(autouse=True)
 def few_rows_are_many(monkeypatch):
     monkeypatch.setattr(working_set, "_MANY_ROWS", 60)
-    monkeypatch.setattr(active_set, "_SPARE_ROWS", 5)
+    monkeypatch.setattr(active_set, "SPARE_ROWS", 5)
     monkeypatch.setattr(levels, "_FINEST_SIZE", 20)
     monkeypatch.setattr(levels, "_COARSEST_SIZE", 60)
     monkeypatch.setattr(sample_start, "_SMALLEST_SAMPLE", 20)

@@ -247,10 +247,10 @@ def test_the_working_set_goes_round_when_it_is_small(monkeypatch):
 
 
 @pytest.mark.parametrize("intercept", cases.INTERCEPTS)
-def test_rows_that_are_content_are_left_out(monkeypatch, intercept):
+def test_rows_that_satisfy_the_conditions_are_left_out(monkeypatch, intercept):
     """And come back: nothing is left out for good, and every figure that ends a fit is of all."""
     monkeypatch.setattr(distributed, "_FEW_ROWS", 10)
-    monkeypatch.setattr(distributed, "_SPARE_ROWS", 0)
+    monkeypatch.setattr(distributed, "SPARE_ROWS", 0)
     monkeypatch.setattr(distributed, "_LARGEST_SET", 30)
     for loss in (
         ("hinge", {}),
@@ -383,7 +383,7 @@ def test_lost_workers_change_nothing(monkeypatch, intercept, few, moving):
     monkeypatch.setattr(distributed, "_LARGEST_SET", 40)
     monkeypatch.setattr(distributed, "_BETWEEN_CHECKPOINTS", 3)
     monkeypatch.setattr(distributed, "_FEW_ROWS", few)
-    monkeypatch.setattr(distributed, "_SPARE_ROWS", 0)
+    monkeypatch.setattr(distributed, "SPARE_ROWS", 0)
     problem = moons(10.0, 4.0, intercept=intercept)
     solver = BlockMinimization(blocks=3, rounds=3 if moving else 2, moving=moving)
     quiet = Fragile()
@@ -437,7 +437,7 @@ def test_epochs_survive_lost_workers():
 def test_what_is_left_out_counts_when_the_time_is_over(monkeypatch):
     """The gap that a stopped fit tells is that of all rows, not of those it looked at last."""
     monkeypatch.setattr(distributed, "_FEW_ROWS", 10)
-    monkeypatch.setattr(distributed, "_SPARE_ROWS", 0)
+    monkeypatch.setattr(distributed, "SPARE_ROWS", 0)
     monkeypatch.setattr(distributed, "_LARGEST_SET", 20)
     problem = moons(10.0, 4.0, intercept="free")
     seen = 0
@@ -472,7 +472,7 @@ MOVING = [(1, 5000), (2, 5000), (4, 5000), (7, 5000)]
 def test_a_killed_run_is_resumed(tmp_path, monkeypatch, moving, after, few):
     monkeypatch.setattr("margrave.solvers.distributed.working_set._LARGEST_SET", 40)
     monkeypatch.setattr(distributed, "_FEW_ROWS", few)
-    monkeypatch.setattr(distributed, "_SPARE_ROWS", 0)
+    monkeypatch.setattr(distributed, "SPARE_ROWS", 0)
     monkeypatch.setattr(distributed, "_BETWEEN_CHECKPOINTS", 1)
     X, y = golden.load("moons")
     how = {"moving": moving, "rounds": 4 if moving else None}

@@ -26,7 +26,7 @@ def few_rows_are_many(monkeypatch):
     for module in (working_set, divide_and_conquer):
         monkeypatch.setattr(module, "_MANY_ROWS", 60)
     monkeypatch.setattr(divide_and_conquer, "_VERY_MANY_ROWS", 60)
-    monkeypatch.setattr(active_set, "_SPARE_ROWS", 5)
+    monkeypatch.setattr(active_set, "SPARE_ROWS", 5)
     monkeypatch.setattr(levels, "_FINEST_SIZE", 20)
     monkeypatch.setattr(moving_blocks, "_BLOCK_ROWS", 25)
     monkeypatch.setattr(moving_blocks, "_ENOUGH", 0)

@@ -35,6 +35,11 @@ def forever() -> float:
     return FOREVER
 
 
+def left_until(deadline: float) -> float:
+    """Seconds left until a deadline (in seconds of ``time.time``)."""
+    return max(0.0, deadline - time.time())
+
+
 class Progress:
     """Record the rounds of a fit and decide when it ends.
 

@@ -1,4 +1,4 @@
-"""A copy of the active rows: problems on blocks of them, and what their changes add to all scores.
+"""Active rows: which they are; problems on blocks of them, and what their changes add to scores.
 
 Every worker has the same copy, so that a block is a list of row numbers and moving a block moves no
 rows. Nothing depends on which worker solves which block.
@@ -7,7 +7,6 @@ rows. Nothing depends on which worker solves which block.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,15 +15,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from margrave import _core
+from margrave.blocks.point import fixed_part, own_scores
 from margrave.problem import Floats, Problem
+from margrave.progress import left_until
 from margrave.rounds import Watch, run_rounds, set_size
 
 Rows = NDArray[np.int64]
 
+_MARGIN = 1.15  # active rows per row with a KKT violation
+_NEARLY_ALL = 0.8  # fraction of rows above which shrinking is not worthwhile
 _LARGEST_SET = 1024  # variables per round of a block's own problem
 _MOST_ROUNDS = 40  # of a block, so that none keeps the others waiting for long
 _BUFFER = 1 << 20  # bytes for kernel rows that are being computed, the same on all engines
-SLICE = 512  # rows: slices that begin at multiples of it have the same sums as all rows at once
+_SLICE = 512  # rows: slices that begin at multiples of it have the same sums as all rows at once
+
+
+def active_rows(violations: Floats, spare: int) -> Rows | None:
+    """Rows with a KKT violation, 15 % more of those nearest to one, and `spare`; None for all."""
+    wanted = int(_MARGIN * np.count_nonzero(violations > 0.0)) + spare
+    if wanted >= _NEARLY_ALL * len(violations):
+        return None
+    return np.sort(np.argpartition(-violations, wanted)[:wanted])
 
 
 @dataclass(frozen=True)
@@ -77,7 +88,7 @@ class ActiveRows:
         Scores that other rows contribute are part of the scores of `place`.
         """
         self.problem, number, count = problem, self.number, self.count
-        ends = SLICE * np.linspace(0, -(-problem.n_rows // SLICE), count + 1).round().astype(int)
+        ends = _SLICE * np.linspace(0, -(-problem.n_rows // _SLICE), count + 1).round().astype(int)
         first, last = np.minimum(ends[number : number + 2], problem.n_rows)
         self.slice = np.arange(first, last)
         self.kernel_rows = problem.data.kernel_rows(
@@ -117,23 +128,14 @@ class ActiveRows:
         kernel_rows = part.data.kernel_rows(
             self.precision, self.memory, _BUFFER, self.threads, part.offset, cache=False
         )
-        own, used = np.zeros(len(rows)), np.flatnonzero(beta)
-        if len(used):
-            sums, interrupted = kernel_rows.multiply(
-                used, beta[used][:, None], np.arange(len(rows)), False, _left(deadline)
-            )
-            if interrupted:
-                raise KeyboardInterrupt
-            if sums is None:
-                return BlockChange(rows[:0], beta[:0], 0, 0)
-            own = sums[:, 0]
-        others = scores - own
-        h = float(part.loss.core(self.floor).conjugate(part.y, part.C, beta).sum())
-        share = 0.5 * float((beta * (scores + others)).sum()) + h
-        fixed = _core.FixedPart(others, scores, self.dual - share, 0.0, np.inf)
+        own = own_scores(kernel_rows, beta, np.arange(len(rows)), left_until(deadline))
+        if own is None:
+            return BlockChange(rows[:0], beta[:0], 0, 0)
+        terms = (part.loss.core(self.floor), part.y, part.C, beta)
+        fixed = fixed_part(*terms, scores, scores - own, self.dual)
         core = part.core(kernel_rows, beta, size, self.floor, fixed)
         watch = Watch(
-            lambda: _left(deadline),
+            lambda: left_until(deadline),
             lambda records: (
                 core.work[0] >= _MOST_ROUNDS
                 or self.cancelled.is_set()
@@ -154,14 +156,10 @@ class ActiveRows:
         """
         before = self.kernel_rows.kernel_values
         sums, interrupted = self.kernel_rows.multiply(
-            rows, change[:, None], self.slice, False, _left(deadline)
+            rows, change[:, None], self.slice, False, left_until(deadline)
         )
         if interrupted or self.cancelled.is_set():
             raise KeyboardInterrupt
         if sums is None:
             raise _core.Stopped
         return sums[:, 0], self.kernel_rows.kernel_values - before
-
-
-def _left(deadline: float) -> float:
-    return max(0.0, deadline - time.time())

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from margrave import _core
 from margrave.blocks.dual import PartResult, part_result
-from margrave.blocks.point import BlockState, Change, Point, Points, dot, rate_along
+from margrave.blocks.point import (
+    BlockState,
+    Change,
+    Point,
+    Points,
+    dot,
+    fixed_part,
+    own_scores,
+    rate_along,
+)
 from margrave.problem import Floats
-from margrave.progress import FOREVER
+from margrave.progress import FOREVER, left_until
 from margrave.rounds import ROUGH, Limits, Watch, run_rounds, set_size
 
 _LARGEST_SET = 1024  # variables per round of a block's own problem
@@ -58,16 +66,14 @@ class Directions(Point):
         own = state.own if state.own is not None else self._own(p, rows)
         fixed = None
         if not cold:
-            rest = state.scores - own
-            h = float(self._loss(problem).conjugate(problem.y, problem.C, state.beta).sum())
-            part = 0.5 * dot(state.beta, state.scores + rest) + h
-            fixed = _core.FixedPart(rest, state.scores, dual - part, 0.0, bound)
+            terms = (self._loss(problem), problem.y, problem.C, state.beta)
+            fixed = fixed_part(*terms, state.scores, state.scores - own, dual, bound=bound)
         core = problem.core(rows, None if cold else state.beta, size, self.floor, fixed)
         limits, n = Limits(), len(problem.y)
         if rough:
             limits = replace(ROUGH, rounds=max(ROUGH.rounds, 4 * n // size))
         watch = Watch(
-            lambda: max(0.0, deadline - time.time()),
+            lambda: left_until(deadline),
             lambda records: limits.exceeded(core, n) or self.cancelled.is_set(),
         )
         run_rounds(core, tol, watch, certify=False)
@@ -128,11 +134,6 @@ class Directions(Point):
         """Contribution of the block's own variables to its scores."""
         problem, beta = self.problems[p], self.states[p].beta
         assert problem is not None
-        used, where = np.flatnonzero(beta), problem.data_rows
-        if len(used) == 0:
-            return np.zeros(len(beta))
-        sums, _ = rows.multiply(where[used], beta[used][:, None], where, False, 1e18)
-        if sums is None:
-            raise KeyboardInterrupt
-        own: Floats = sums[:, 0]
+        own = own_scores(rows, beta, problem.data_rows)
+        assert own is not None  # there is no time limit
         return own

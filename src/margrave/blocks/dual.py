@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from margrave import _core
-from margrave.problem import BaseProblem, Intercept, is_joint
+from margrave.problem import BaseProblem, Floats, Intercept, is_joint
+from margrave.progress import left_until
 from margrave.rounds import (
     ROUGH,
     Core,
@@ -23,8 +23,6 @@ from margrave.rounds import (
     run_rounds,
     set_size,
 )
-
-Floats = NDArray[np.float64]
 
 _LARGEST_SET = 2048  # variables per round
 _BUFFER = 1 << 20  # bytes for kernel rows that are being computed
@@ -126,7 +124,7 @@ class DualBlock:
         """Run rounds until the gap is reached; whether there was time to begin, and figures."""
         limits = Limits() if thorough else ROUGH
         watch = Watch(
-            lambda: max(0.0, deadline - time.time()),
+            lambda: left_until(deadline),
             lambda records: limits.exceeded(core, n_rows) or self.cancelled.is_set(),
         )
         outcome = run_rounds(core, tol, watch, certify=thorough)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from margrave import _core
+from margrave.blocks.active import active_rows
 from margrave.blocks.point import (
     BlockState,
     Change,
@@ -24,9 +25,6 @@ from margrave.kernels import core_rows
 from margrave.problem import Floats
 from margrave.progress import FOREVER
 from margrave.rows import is_csr
-
-_MARGIN = 1.15  # active rows per row with a KKT violation
-_NEARLY_ALL = 0.8  # fraction of rows above which shrinking is not worthwhile
 
 
 @dataclass(frozen=True)
@@ -119,22 +117,19 @@ class Members(Point):
     def narrow(self, p: int, bias: Floats, spare: int) -> tuple[int, float]:
         """Shrink: leave out rows that satisfy the KKT conditions by a margin.
 
-        Active are all rows with a KKT violation, 15 % more of those nearest to one, and `spare`.
-        Returns the number of active rows, and the sum of the gap terms of the others.
+        Active are those of `active_rows` and the members of the working set. Returns the number of
+        active rows, and the sum of the gap terms of the others.
         """
         problem, state = self.problems[p], self.states[p]
         if problem is None:
             return 0, 0.0
-        violation = self.violations(p, bias)
-        wanted = int(_MARGIN * np.count_nonzero(violation > 0.0)) + spare
-        active = None
-        if wanted < _NEARLY_ALL * len(violation):
-            mine = self.place[self.owner == self.number]
-            active = np.union1d(np.argpartition(-violation, wanted)[:wanted], mine)
+        active = active_rows(self.violations(p, bias), spare)
+        if active is not None:
+            active = np.union1d(active, self.place[self.owner == self.number])
         before = self.figures(p, bias[None])[0].sum()
         self.states[p] = replace(state, active=active)
         left_out = before - self.figures(p, bias[None])[0].sum()
-        return len(violation) if active is None else len(active), float(left_out)
+        return problem.n_rows if active is None else len(active), float(left_out)
 
     def violations(self, p: int, bias: Floats) -> Floats:
         """How much each row violates the KKT conditions; negative where it satisfies them."""

@@ -11,7 +11,6 @@ length of the whole data set is ever sent.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -23,7 +22,7 @@ from scipy import sparse
 from margrave import _core
 from margrave.models import Expansion
 from margrave.problem import Floats, Problem
-from margrave.progress import FOREVER
+from margrave.progress import FOREVER, left_until
 from margrave.rows import Matrix, is_csr
 
 Rows = NDArray[np.int64]
@@ -220,7 +219,7 @@ class Point:
         total = np.array([problem.offset * coef.sum()])
         model = Expansion(points, coef[:, None], problem.data.kernel, total, precision)
         self.kernel_values += X.shape[0] * len(coef)
-        return model.scores(X, self.threads, left=lambda: max(0.0, deadline - time.time()))[:, 0]
+        return model.scores(X, self.threads, left=lambda: left_until(deadline))[:, 0]
 
 
 def _zero(problem: Problem | None) -> BlockState:
@@ -253,6 +252,40 @@ def rate_along(loss: _core.Loss, y: Floats, C: Floats, at: Floats, direction: Fl
     rise, fall = loss.right_derivative(y, C, at), loss.left_derivative(y, C, at)
     rise, fall = np.where(np.isinf(rise), fall, rise), np.where(np.isinf(fall), rise, fall)
     return float((np.where(direction > 0.0, rise, fall) * direction).sum())
+
+
+def own_scores(
+    kernel_rows: _core.KernelRows, beta: Floats, rows: Rows, seconds: float = FOREVER
+) -> Floats | None:
+    """What the variables of some rows contribute to their own scores; None if time is over."""
+    used = np.flatnonzero(beta)
+    if len(used) == 0:
+        return np.zeros(len(beta))
+    coef = beta[used][:, None]
+    sums, interrupted = kernel_rows.multiply(rows[used], coef, rows, False, seconds)
+    if interrupted:
+        raise KeyboardInterrupt
+    return None if sums is None else sums[:, 0]
+
+
+def fixed_part(
+    loss: _core.Loss,
+    y: Floats,
+    C: Floats,
+    beta: Floats,
+    scores: Floats,
+    others: Floats,
+    dual: float,
+    outside: float = 0.0,
+    bound: float = np.inf,
+) -> _core.FixedPart:
+    """What stays fixed while a problem is solved in some of its variables, from `beta` on.
+
+    `scores` are those of their rows, of which all other variables contribute `others`. `dual` is
+    the value of the whole problem, `outside` the gap terms of its other rows.
+    """
+    share = 0.5 * dot(beta, scores + others) + float(loss.conjugate(y, C, beta).sum())
+    return _core.FixedPart(others, scores, dual - share, outside, bound)
 
 
 def dot(a: Floats, b: Floats) -> float:

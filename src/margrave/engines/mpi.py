@@ -8,7 +8,7 @@ order:
     run, pass on           an order, or a letter, to be answered to the sender
     answer                 to one of these
     cancel                 an error makes later shards unnecessary; there is an answer nonetheless
-    drop, dropped          rank 0 wants no answer, and waits until nobody is at work
+    drop, dropped          rank 0 wants no answer, and waits until no rank is at work
     ping, sign             whether a rank is alive
     end, ended             `everywhere` is over
 """

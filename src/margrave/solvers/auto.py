@@ -1,9 +1,9 @@
 """The choice behind ``solver="auto"``, from measurements of `benchmarks`.
 
-NuSVC, NuSVR and HardMarginSVC (hull problems) use pair swaps. With many rows and a kernel that
-decays with the distance, divide and conquer is used. Otherwise workers in other processes use block
-minimization followed by the distributed working set, and a single process solves the whole problem
-at once (`whole.py` chooses how).
+NuSVC, NuSVR and HardMarginSVC (hull problems) use pair swaps. With many rows and a
+narrow kernel, or very many and a kernel that decays with the distance, divide and conquer is used.
+Otherwise workers in other processes use block minimization, and a single process solves the whole
+problem at once (`whole.py` chooses how).
 """
 
 from __future__ import annotations

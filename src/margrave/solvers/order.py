@@ -21,7 +21,7 @@ from margrave.solvers.base import Settings
 
 P = TypeVar("P", bound=BaseProblem)
 
-_FEWEST = 2000  # rows; fewer are solved in no time
+_FEWEST = 2000  # rows; with fewer there is nothing to gain
 _WORTH = 0.5  # share of values that are negligible
 _MEMORY = 0.25  # share of the memory that the copy of the rows may take
 
@@ -117,7 +117,7 @@ def _members(problem: BaseProblem, found: Sequence[RowNumbers]) -> RowNumbers:
 
 
 def _is_worth_it(data: Data, settings: Settings) -> bool:
-    """Whether most kernel values are negligible, and there is room for a copy of the rows."""
+    """Whether most kernel values are negligible, and there is memory for a copy of the rows."""
     X = data.X
     if not (data.in_memory and data.is_native) or is_csr(X) or is_mapped(X):
         return False

@@ -1,12 +1,13 @@
 """The whole problem at once, by the solver that suits it according to `benchmarks`.
 
-Workers in other processes use the distributed working set, kernels the working-set solver. Linear
-problems use Newton's method where the loss is smooth or the rows are dense, which costs little for
-up to some thousand features, and otherwise coordinate descent, which is faster on sparse rows
-unless it stalls. When it stalls it falls back to Newton's method; if the loss has kinks, the
-working-set solver is tried first on the rows with a loss or near one, since its steps take the
-dependence between rows into account. Where Newton's method does not converge either, the
-working-set solver follows, unless there are too many rows for it.
+Workers in other processes use the distributed working set, kernels the working-set solver, both
+with moving blocks first where these are asked for. Linear problems use Newton's method where the
+loss is smooth or the rows are dense, which costs little for up to some thousand features, and
+otherwise coordinate descent, which is faster on sparse rows unless it stalls. When it stalls it
+falls back to Newton's method; if the loss has kinks, the working-set solver is tried first on the
+rows with a loss or near one, since its steps take the dependence between rows into account. Where
+Newton's method does not converge either, the working-set solver follows, unless there are too many
+rows for it.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
         `blocks`. Without it, as published, blocks stay, and there is one round by default if
         the working-set solver follows; finish=None then needs an intercept that is not free.
     size : int, optional
-        Variables per round of that working set; by default up to 2048.
+        Variables per round of the working set; by default up to 2048.
     checkpoint : str or path, optional
         Folder (or an address that fsspec knows) for checkpoints. A run that finds one of its own
         there continues from it; it is removed when the fit is complete.
@@ -412,7 +412,7 @@ class _Run:
         return HullCore(whole, problem) if problem.is_hull else whole
 
     def _plan(self, problem: Problem, kernels: Kernels) -> BlockPlan | None:
-        """How blocks move; None if they do not, or if a copy of the rows would not fit."""
+        """How blocks move; None if they do not, or if copies of the rows might not fit."""
         solver = self.solver
         rounds = None if solver.rounds is None else max(0, solver.rounds - self.done)
         copies = 3 * size_in_bytes(problem.data.X)  # the rows, packed, and packed for all rows

@@ -21,17 +21,23 @@ from numpy.typing import NDArray
 
 from margrave import _core
 from margrave.blocks import Candidates, Fresh
-from margrave.blocks.point import row_biases, stack
+from margrave.blocks.point import fixed_part, own_scores, row_biases, stack
 from margrave.engines import ShardLost
 from margrave.problem import Data, Floats, Problem
 from margrave.progress import FOREVER
-from margrave.rounds import Watch, floor_for, run_rounds
+from margrave.rounds import Record, Watch, floor_for, run_rounds
 from margrave.rows import loaded
 from margrave.solvers.distributed.biases import enclose_biases
 from margrave.solvers.distributed.cluster import Cluster
 from margrave.solvers.distributed.membership import Members, worst_pairs, worst_rows
+from margrave.solvers.kernel.active_set import (
+    LAST_ROUNDS,
+    NEAR,
+    ROUGH_GAP,
+    ROUGH_ROUNDS,
+    SPARE_ROWS,
+)
 
-Record = dict[str, Any]
 Rows = NDArray[np.int64]
 T = TypeVar("T")
 
@@ -40,9 +46,6 @@ _INNER_ROUNDS = 20
 _INNER_SHARE = 0.1  # tolerance on W, as a fraction of the largest KKT violation
 _BUFFER = 1 << 22
 _FEW_ROWS = 5000  # up to which there is no shrinking
-_SPARE_ROWS = 1000
-_ROUGH_GAP, _ROUGH_ROUNDS = 0.1, 30
-_LAST_ROUNDS = 10
 _BETWEEN_CHECKPOINTS = 40  # rounds: a count, so that a run is the same however long they take
 _ROUGHLY, _EXACTLY = 1e-7, 1e-12  # widths of the interval that holds the best bias
 
@@ -63,8 +66,8 @@ class RoundState:
     narrow_round: int = -1  # when that began
     active: int = 0  # rows that take part
     outside: float = 0.0  # gap terms of the other rows
-    goal: float = _ROUGH_GAP  # gap of all rows at which shrinking begins
-    last_whole: int = _ROUGH_ROUNDS  # or the round in which it does
+    goal: float = ROUGH_GAP  # gap of all rows at which shrinking begins
+    last_whole: int = ROUGH_ROUNDS  # or the round in which it does
 
 
 class DistributedSet:
@@ -88,7 +91,7 @@ class DistributedSet:
         self.interrupted = self.has_begun = False
         self.notes: Record = {}  # of shrinking, for checkpoints
         self.is_settled = False  # whether the last figures are of the last checkpoint
-        self.has_shrinking = True  # unless somebody else does it
+        self.has_shrinking = True  # unless `ActiveSet` does it
         self.is_inconsistent = False  # some shards have applied a step, and others have not
 
     # --- a round -----------------------------------------------------------------------------
@@ -183,7 +186,7 @@ class DistributedSet:
         """Shrink to the rows with a KKT violation, or nearly one."""
         if self.problem.n_rows < _FEW_ROWS or not self.has_shrinking:
             return
-        spare = _SPARE_ROWS // len(self.cluster.parts) + 1
+        spare = SPARE_ROWS // len(self.cluster.parts) + 1
         self.state.active, self.state.outside = self.cluster.reduce(
             "narrow", self.p, self.state.bias, spare
         )
@@ -217,7 +220,7 @@ class DistributedSet:
             return "stalled" if stalls else "running"
         self.state.goal = target
         self.state.last_whole = self.state.rounds + (
-            _LAST_ROUNDS if self.state.last["gap"] < 3.0 * target else 0
+            LAST_ROUNDS if self.state.last["gap"] < NEAR * target else 0
         )
         return "stalled" if stalls else "running"
 
@@ -281,20 +284,12 @@ class DistributedSet:
         part = Problem(data, None, w.y, w.C, problem.loss, problem.intercept, problem.total)
         memory = min(settings.memory // 4, 32 * n * n + _BUFFER)
         rows = data.kernel_rows(self.precision, memory, _BUFFER, settings.threads, part.offset)
-        everything = np.arange(n)
-        used = np.flatnonzero(w.beta)
-        rest = w.scores
-        if len(used):
-            own, _ = rows.multiply(used, w.beta[used][:, None], everything, False, 1e18)
-            if own is None:
-                raise KeyboardInterrupt
-            rest = w.scores - own[:, 0]
+        own = own_scores(rows, w.beta, np.arange(n))
+        assert own is not None  # there is no time limit
         computed = rows.kernel_values
-        floor = floor_for(settings.tol)
-        h = float(problem.loss.core(floor).conjugate(w.y, w.C, w.beta).sum())
-        share = 0.5 * float((w.beta * (w.scores + rest)).sum()) + h
-        bound = self.cluster.bound(self.p)
-        fixed = _core.FixedPart(rest, w.scores, dual - share, 0.0, bound)
+        floor, bound = floor_for(settings.tol), self.cluster.bound(self.p)
+        terms = (problem.loss.core(floor), w.y, w.C, w.beta)
+        fixed = fixed_part(*terms, w.scores, w.scores - own, dual, bound=bound)
         core = part.core(rows, w.beta, max(2, n), floor, fixed)
         enough = self.state.inner_share * self.state.violation
         watch = Watch(
@@ -431,15 +426,12 @@ class DistributedSet:
             sums[rows] = own
         others = scores - sums if fewer is inside else sums
         loss = problem.loss.core(floor_for(self.cluster.settings.tol))
-        terms = loss.conjugate(problem.y, problem.C, beta)
         gaps = loss.gap(problem.y, problem.C, beta, scores + row_biases(problem.y, self.state.bias))
-        share = 0.5 * float((beta * (scores + others))[active].sum()) + float(terms[active].sum())
-        return _core.FixedPart(
-            others[active],
-            scores[active],
-            self.state.dual - share,
-            float(gaps[~is_active].sum()),
-            self.cluster.bound(self.p),
+        return fixed_part(
+            *(loss, problem.y[active], problem.C[active], beta[active]),
+            *(scores[active], others[active], self.state.dual),
+            outside=float(gaps[~is_active].sum()),
+            bound=self.cluster.bound(self.p),
         )
 
     def adopt(self, active: Rows, beta: Floats, scores: Floats, time_left: float) -> bool:

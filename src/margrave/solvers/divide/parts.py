@@ -220,7 +220,7 @@ class Division(Generic[P]):
         ]
 
     def _outlines(self, parts: Parts, batch: Rows) -> list[Data]:
-        """Data of some parts without columns, for problems that nobody has time to solve."""
+        """Data of some parts without columns, where there is no time to solve them."""
         return [
             Data(np.empty((parts.sizes[c], 0)), self.data.kernel, self._starts(parts.rows[c]))
             for c in batch

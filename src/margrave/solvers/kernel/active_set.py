@@ -4,8 +4,8 @@ Once the scores f = K beta are roughly right, most rows satisfy the KKT conditio
 are at a bound and would stay there. So
 
     1. solve the whole problem roughly, from its start;
-    2. choose the active set: all rows with a KKT violation, and 15 % more of those that are
-       nearest to one;
+    2. choose the active set: all rows with a KKT violation, 15 % more of those that are nearest
+       to one, and some to spare;
     3. solve the problem on the active set alone (short kernel rows, a small cache);
     4. bring the scores of the other rows up to date; stop if the gap of the whole problem is
        reached, else go to 2.
@@ -19,29 +19,27 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from margrave import _core
+from margrave.blocks.active import active_rows
 from margrave.problem import Floats, Problem
-from margrave.rounds import Core
+from margrave.progress import FOREVER
+from margrave.rounds import Core, Record
 from margrave.rows import loaded, size_in_bytes
 from margrave.solvers.base import CHEAP
 from margrave.solvers.kernel.descent import Kernels
 from margrave.solvers.kernel.moving_blocks import BlockPlan, MovingBlocks
 
-Record = dict[str, Any]
-
-_ROUGH_GAP = 0.1  # of the whole problem, at which the active set is chosen
-_ROUGH_ROUNDS = 30
-_LAST_ROUNDS = 10
-_MARGIN = 1.15  # active rows per row with a KKT violation
-_SPARE_ROWS = 1000
+# the whole problem's gap, and its round, at which the active set is chosen
+ROUGH_GAP, ROUGH_ROUNDS = 0.1, 30
+LAST_ROUNDS = 10  # on all rows near the target, before another active set is chosen
+SPARE_ROWS = 1000  # active rows beside those near a KKT violation
 _LOWER = 0.1  # of the gap, at which blocks are to move on another active set
-_NEAR = 3.0  # times the target: the gap from which another active set costs more than it saves
-_NEARLY_ALL = 0.8  # fraction of rows above which shrinking is not worthwhile
+NEAR = 3.0  # times the target: below this gap another active set costs more than it saves
 
 
 class Whole(Core, Protocol):
@@ -71,7 +69,8 @@ class KeptWhole(Whole, Protocol):
 class ActiveSet:
     """A `Core` with shrinking; it has the interface of the compiled WorkingSet.
 
-    The `whole` is by default the compiled solver of all rows; `plan` says how blocks move.
+    `plan` says how blocks move; without it they do not. `kept` is the core of all rows where they
+    are with workers, by default the compiled solver.
     """
 
     def __init__(
@@ -98,7 +97,7 @@ class ActiveSet:
         self.adopted = time.perf_counter()  # when the part's values were last copied to the whole
         self.adopting = 0.0  # seconds that it took
         # of the whole problem, before rows are chosen
-        self.goal, self.last_round = _ROUGH_GAP, _ROUGH_ROUNDS if plan is None else 0
+        self.goal, self.last_round = ROUGH_GAP, ROUGH_ROUNDS if plan is None else 0
         self.lower = 0.0  # the gap at which the next active set is chosen
         self.last_gap = np.inf  # of the whole, when the active set was chosen
         self.support_outside = 0  # support vectors among the rows that are not active
@@ -137,7 +136,7 @@ class ActiveSet:
         part = self.part
         assert part is not None
         # rows outside, and rounding, add to the gap; a failed certificate is expensive
-        goal = self.lower if self.lower > _NEAR * target else 0.6 * target
+        goal = self.lower if self.lower > NEAR * target else 0.6 * target
         status, records = part.advance(goal, max_rounds, seconds, time_left)
         records = [self._converted(record) for record in records]
         if status == "stopped":
@@ -165,8 +164,8 @@ class ActiveSet:
             return True
         # near the target: rounds on all rows are faster than another active set
         self.goal = target
-        near = gap < _NEAR * target and (self.plan is None or self.plan.has_set)
-        self.last_round = self.whole.work[0] + (_LAST_ROUNDS if near else 0)
+        near = gap < NEAR * target and (self.plan is None or self.plan.has_set)
+        self.last_round = self.whole.work[0] + (LAST_ROUNDS if near else 0)
         self._note()
         return False
 
@@ -197,7 +196,7 @@ class ActiveSet:
     def figures(self) -> Record:
         """Figures of the whole problem at the last point copied from the part."""
         if self.part is not None and self._cost() < CHEAP:
-            self._adopt(1e18)
+            self._adopt(FOREVER)
         self._close_part()
         return self._converted(self.whole.figures())
 
@@ -223,13 +222,8 @@ class ActiveSet:
         """Choose the active rows and set up their problem; False if stopped."""
         self._close_part()
         whole = self.whole
-        violations = whole.kkt_violations()
-        n = len(violations)
-        wanted = int(_MARGIN * np.count_nonzero(violations > 0.0)) + _SPARE_ROWS
-        if wanted < _NEARLY_ALL * n:
-            self.active = np.sort(np.argpartition(-violations, wanted)[:wanted])
-        else:
-            self.active = np.arange(n)
+        active = active_rows(whole.kkt_violations(), SPARE_ROWS)
+        self.active = np.arange(self.problem.n_rows) if active is None else active
         fixed = whole.fixed_part(self.active, time_left)
         if fixed is None:
             return False

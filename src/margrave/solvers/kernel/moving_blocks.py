@@ -30,8 +30,8 @@ from margrave.blocks.point import box_around, rate_along
 from margrave.engines import MOST_LOSSES, Engine, ShardLost, Shards
 from margrave.partitions import Partition, Random, clustering
 from margrave.problem import Data, Floats, Problem
+from margrave.progress import FOREVER
 from margrave.rounds import Record
-from margrave.rows import is_csr
 from margrave.solvers.line_search import best_step
 
 Rows = NDArray[np.int64]
@@ -42,8 +42,8 @@ _BLOCK_ROWS = 2000  # about
 _LARGEST = 2.0  # of the mean: larger blocks are halved, since a round lasts as long as its largest
 _SET_ROUNDS = 6  # of the working set after each round of blocks
 _ENOUGH = 1024  # rows that violate the KKT conditions: fewer are left to the working set
-_INNER_SHARE = 0.15  # of the violation and of the gap, to which blocks are solved
-_SAMPLE, _MEANS = 2000, 3  # rows from which centres are computed, and rounds of it
+_INNER_SHARE = 0.15  # of the violation and the gap of all active rows, to which blocks are solved
+_SAMPLE, _MEANS = 2000, 3  # rows from which centres are computed, and rounds of k-means
 _MOST_IDLE = 10  # rounds in a row in which blocks change nothing; another partition may help
 _SMALLEST_STEP = 1e-6  # with a smaller one a round of blocks has gained nothing
 
@@ -100,11 +100,12 @@ class MovingBlocks:
     def round(self, figures: Record, deadline: float) -> Record | None:
         """Solve all blocks of a new partition and step along their directions.
 
-        From the core's `figures` to those after the round; None if there was nothing to do.
+        Takes the core's `figures` and returns those after the round; None if the rest is left to
+        the working set.
         """
         core = self.core
         violations = core.kkt_violations()
-        share = _INNER_SHARE * 0.3**self.idle  # if blocks were good enough, each by itself
+        share = _INNER_SHARE * 0.3**self.idle  # smaller where all blocks had reached it already
         least = share * figures["violation"]
         if self.plan.is_over(int(np.count_nonzero(violations > least))):
             return None
@@ -134,7 +135,7 @@ class MovingBlocks:
             beta = beta.copy()
             inside = self._inside(rows, beta[rows], change, step)
             beta[rows] = inside if step < 1.0 else values  # rounding would miss the bounds
-            core.adopt(np.arange(len(beta)), beta, scores + step * added, 1e18)
+            core.adopt(np.arange(len(beta)), beta, scores + step * added, FOREVER)
         self.idle = 0 if len(rows) else self.idle + 1
         self.is_useful = step > _SMALLEST_STEP and self.idle < _MOST_IDLE
         return {**core.figures(), "step": step, "parts": len(blocks)}
@@ -186,7 +187,7 @@ class MovingBlocks:
             return [np.arange(data.n_rows)]
         partition = plan.partition
         if partition is None:
-            # without a working set, sums flow between distant rows only in blocks at random
+            # without a working set, only blocks of random rows move sums between distant ones
             mixed = self.problem.intercept == "free" and not plan.has_set and plan.done % 2
             local = data.kernel.is_shift_invariant and not mixed
             partition = _roughly(data, k) if local else Random()
@@ -317,5 +318,4 @@ def _along(data: Data, rows: Rows, rng: np.random.Generator) -> NDArray[Any]:
         return rng.random(len(rows))
     X = data.X[rows]
     direction = rng.standard_normal(X.shape[1]).astype(X.dtype)
-    found: NDArray[Any] = X @ direction
-    return np.asarray(found.toarray()).ravel() if is_csr(found) else np.asarray(found)
+    return np.asarray(X @ direction)
