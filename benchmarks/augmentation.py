@@ -29,7 +29,7 @@ from scipy import sparse
 from benchmarks import data
 from benchmarks.measure import machine
 from benchmarks.papers.common import ROOT, markdown
-from benchmarks.papers.report import placed
+from benchmarks.marks import placed
 
 FOLDER = ROOT / "benchmarks" / "results" / "papers"
 PAGE = ROOT / "docs" / "papers" / "pemsvm.md"

@@ -25,7 +25,7 @@ from typing import Any
 from benchmarks import data
 from benchmarks.measure import in_own_process, machine
 from benchmarks.papers.common import ROOT, markdown
-from benchmarks.papers.report import placed
+from benchmarks.marks import placed
 from margrave import SVC, solvers
 
 FOLDER = ROOT / "benchmarks" / "results"
@@ -163,7 +163,7 @@ def _parts(features: int, itemsize: int = 4) -> tuple[int, int, int]:
 
 
 def expected_bytes(features: int, workers: int) -> int:
-    """What a round has to move: the spec's count.
+    """What a round of the distributed working set has to move, by the formula of the page.
 
     Rows come to the driver directly, and go to all along the tree; candidates come along the tree.
     """
@@ -183,7 +183,7 @@ def run(names: list[str], ways: list[str], generated: bool, output: Path | None)
         runs = json.loads(file.read_text())["ways"] if file is not None and file.exists() else {}
         for each in ways:
             runs[each] = apart(name, each, generated)
-            print(f"  {WAYS[each].title:34} {_told(runs[each])}", file=sys.stderr, flush=True)
+            print(f"  {WAYS[each].title:34} {_summary(runs[each])}", file=sys.stderr, flush=True)
             failed |= "error" in runs[each]
         found = {
             "name": name,
@@ -223,7 +223,7 @@ def _is_silent(way: Way) -> bool:
     return bool(MPI.COMM_WORLD.Get_rank() > 0)
 
 
-def _told(found: dict[str, Any]) -> str:
+def _summary(found: dict[str, Any]) -> str:
     if "error" in found:
         return str(found["error"])
     moved = found["bytes_per_round"]

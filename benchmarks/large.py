@@ -124,12 +124,12 @@ def run(n_rows: int, ways: list[str], seconds: float, output: Path) -> dict[str,
             task = [sys.executable, "-m", "benchmarks.large", "--measure", way, name]
             one = in_own_process([*task, "--seconds", str(seconds)], LIMIT, ROOT)
             found["ways"][way] = one
-            print(f"  {way:10} {_told(one)}", file=sys.stderr, flush=True)
+            print(f"  {way:10} {_summary(one)}", file=sys.stderr, flush=True)
             output.write_text(json.dumps(found, indent=1) + "\n")
     return found
 
 
-def _told(one: Mapping[str, Any]) -> str:
+def _summary(one: Mapping[str, Any]) -> str:
     if "error" in one:
         return str(one["error"])
     return f"{one['seconds']:8.1f} s, {one['memory'] / 2**30:.2f} GiB, {one['accuracy']:.4f}"

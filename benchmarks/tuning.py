@@ -141,8 +141,8 @@ def run(names: list[str], ways: list[str], generated: bool, output: Path | None)
         for turn in range(1 if generated else max(WAYS[each].repeats for each in ways)):
             for each in [each for each in ways if turn < WAYS[each].repeats]:
                 repeats[each].append(apart(name, each, generated))
-                told = _told(repeats[each][-1])
-                print(f"  {WAYS[each].title:50} {told}", file=sys.stderr, flush=True)
+                summary = _summary(repeats[each][-1])
+                print(f"  {WAYS[each].title:50} {summary}", file=sys.stderr, flush=True)
         found.update({each: _median(own) for each, own in repeats.items()})
         failed |= any("error" in one for one in found.values())
         if file is not None:
@@ -173,7 +173,7 @@ def _median(repeats: list[dict[str, Any]]) -> dict[str, Any]:
     return {**repeats[-1], "seconds": median(seconds), "repeats": seconds}
 
 
-def _told(found: dict[str, Any]) -> str:
+def _summary(found: dict[str, Any]) -> str:
     if "error" in found:
         return str(found["error"])
     return f"{found['seconds']:8.2f} s, best score {found['best_score']:.5f}"

@@ -537,7 +537,7 @@ def _balance(point, shares, g, C, gram, conjugate):
         shares[i, a] += step / C[i]
         shares[i, b] -= step / C[i]
 
-    def price(i, a, b, step):
+    def cost(i, a, b, step):
         before = conjugate(i)
         shift(i, a, b, step)
         after = conjugate(i)
@@ -552,7 +552,7 @@ def _balance(point, shares, g, C, gram, conjugate):
             return g
         room = shares[:, b] * C
         enough = [i for i in rows if room[i] >= wanted]
-        i = min(enough, key=lambda i: price(i, a, b, wanted)) if enough else room.argmax()
+        i = min(enough, key=lambda i: cost(i, a, b, wanted)) if enough else room.argmax()
         step = min(wanted, room[i])
         if step <= 0:
             return g

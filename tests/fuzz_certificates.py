@@ -3,7 +3,7 @@
     python -m tests.fuzz_certificates [seconds [first seed]]      `make fuzz` does it for a minute
 
 A `Recipe` is a small problem by its numbers, with an ordinary value for each of them; what is found
-is told as the recipe that is left when everything that does not matter has its ordinary value.
+is printed as the recipe that is left when everything that does not matter has its ordinary value.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.exact_gap import dense, exact_gaps
 
 SECONDS = 5.0  # of a fit
 HANGS = 60.0  # seconds after which a fit and its judgement count as endless
-SHOWN = 3  # findings of a kind that are told in full
+SHOWN = 3  # findings of a kind that are printed in full
 
 # estimator -> the losses (or None) that it has
 ESTIMATORS = {

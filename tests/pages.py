@@ -117,7 +117,7 @@ def value(text):
 
 # --- a browser -----------------------------------------------------------------------------
 
-# what is where, told by the browser itself: sections, pictures, and texts that leave their picture
+# what is where, by the browser itself: sections, pictures, and texts that leave their picture
 _LOOK = """
 <!DOCTYPE html><body style="margin:0">
 <iframe id="page" src="PAGE" style="border:0;width:WIDTHpx;height:HEIGHTpx"></iframe>

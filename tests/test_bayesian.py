@@ -311,7 +311,7 @@ def test_pickles_and_clones():
 # --- mixing --------------------------------------------------------------------------------------
 
 
-def test_chains_that_have_not_mixed_are_told():
+def test_chains_that_have_not_mixed_are_reported():
     X, y = small(n=30)
     with pytest.warns(
         ConvergenceWarning, match="have not mixed: there are too few samples for the diagnostics"

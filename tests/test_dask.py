@@ -181,7 +181,7 @@ def test_a_worker_killed_in_a_tree(wide, tmp_path, how, number):
             calls(shards, how, number)
         assert caught.value.workers == [address]
         assert time.monotonic() - begin < 15.0
-        assert list(tmp_path.iterdir()) == []  # nobody is at work, also below the lost one
+        assert list(tmp_path.iterdir()) == []  # no worker is busy, not even below the lost one
         with pytest.raises(ShardLost):
             shards.map("place")
         assert time.monotonic() - begin < 20.0

@@ -424,7 +424,7 @@ def test_the_early_model_is_there_while_the_exact_one_is_trained():
 
 
 def test_every_level_has_its_own_early_model(monkeypatch):
-    """Made when somebody asks for it, once per level; without anybody, once at the end."""
+    """Made when it is read, once per level; if it never is, once at the end."""
     X, y = blobs(800)
     made, seen = [], []
     original = SVC._store_certificate

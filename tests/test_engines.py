@@ -286,7 +286,7 @@ def test_errors_of_building_come_through(engine):
         assert len(shards) == 2
 
 
-def test_errors_that_cannot_travel_are_told(engine):
+def test_errors_that_cannot_be_pickled_are_raised(engine):
     with engine.scatter(Awful, [1, 2, 3]) as shards:
         with pytest.raises(Exception, match="this and that"):
             shards.map("fail")

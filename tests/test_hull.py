@@ -394,7 +394,7 @@ def test_auto_among_workers(engine, kernel, engine_of):
 # --- refusals ------------------------------------------------------------------------------------
 
 
-def test_overlap_is_told():
+def test_overlap_is_named():
     X, y = load("iris12")  # versicolor and virginica are not separable by a plane
     for solver in (PairSwaps(), PairSwaps(size=30), WorkingSet()):
         with pytest.raises(ValueError, match=r"hulls overlap.*come as close as.*not separable"):

@@ -158,7 +158,7 @@ def test_input_forms_agree(loss):
 def test_two_classes():
     X, y = load("moons200")
     model = SVC(multi_class="crammer_singer", C=1.0, gamma=1.0, tol=1e-8).fit(X, y)
-    # |w_1|^2 + |w_2|^2 with w_2 = -w_1 is half of |w_1 - w_2|^2: an SVC with twice the price
+    # |w_1|^2 + |w_2|^2 with w_2 = -w_1 is half of |w_1 - w_2|^2: an SVC with twice the penalty
     half = SVC(C=2.0, gamma=1.0, tol=1e-8).fit(X, y)
     assert model.decision_function(X).shape == (200,)
     np.testing.assert_allclose(model.decision_function(X), half.decision_function(X), atol=1e-2)

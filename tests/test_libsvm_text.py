@@ -116,7 +116,7 @@ def test_stretches_of_a_large_file_fit_together(tmp_path, caplog):
     assert X.nnz == sum(map(len, rows))  # zeros that are written are kept
 
 
-def test_the_first_error_of_a_large_file_is_told(tmp_path):
+def test_the_first_error_of_a_large_file_is_raised(tmp_path):
     lines, _, _ = large_text(random.Random(2), 5 << 19)
     for wrong in (len(lines) // 7, len(lines) // 2, len(lines) - 1):
         broken = list(lines)

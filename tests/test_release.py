@@ -77,7 +77,7 @@ def test_the_source_is_whole(tmp_path, monkeypatch):
     assert not any(name.endswith((".so", ".pyc")) for name in held)
 
 
-def test_changes_are_told():
+def test_changes_are_reported():
     """Every fragment is of a kind that the changelog knows, and no release is without a word."""
     fragments = [p for p in (ROOT / "changes").iterdir() if not p.name.startswith(".")]
     for fragment in fragments:

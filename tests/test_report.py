@@ -153,7 +153,7 @@ def test_curves_and_calibration_are_those_of_scikit_learn():
     assert f"the Brier score {metrics.brier_score_loss(y, chances):.4g}" in told
 
 
-def test_changed_parameters_are_told():
+def test_changed_parameters_are_named():
     X, y = make_moons(300, random_state=0)
     model = SVC(C=7.5, gamma=2, solver=DivideAndConquer(early=1)).fit(X, y)
     page = Page(model.report(X, y))
@@ -479,7 +479,7 @@ def test_bad_input():
         make_report(LogisticRegression(max_iter=500).fit(X, y), X, y)
 
 
-def test_missing_certificates_are_told():
+def test_missing_certificates_are_named():
     """A fit that was stopped, and a kernel that is none."""
     X, y = make_moons(300, noise=0.3, random_state=0)
     with warnings.catch_warnings():

@@ -38,7 +38,7 @@ def test_simulated_workers_find_the_same_model(monkeypatch: pytest.MonkeyPatch) 
 
 
 class Slow:
-    """A block whose calls take as long as they are told, by a clock of its own."""
+    """A block whose calls take given seconds, by a clock of its own."""
 
     def __init__(self, clock: SimpleNamespace, number: int) -> None:
         self.clock, self.number = clock, number

@@ -377,7 +377,7 @@ def test_the_seed_decides(method):
 
 
 def test_partitions_follow_the_engine():
-    """As many nodes as workers, unless told otherwise."""
+    """As many nodes as workers by default."""
     seen = []
 
     def noting(problem, count, rng):

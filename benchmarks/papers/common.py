@@ -201,7 +201,7 @@ def _runs(task: dict[str, Any], method: Method, dataset: DataSet) -> list[Entry]
     runs: list[Entry] = []
     for rows in sizes[method.rows]:
         runs.append(measured_apart({**task, "rows": rows}))
-        _say(f"  {method.title:28} {_told(runs[-1])}")
+        _say(f"  {method.title:28} {_summary(runs[-1])}")
         if "error" in runs[-1]:
             break
     return runs
@@ -248,7 +248,7 @@ def extrapolate(runs: Sequence[Entry]) -> dict[str, float] | None:
     }
 
 
-def _told(found: Entry) -> str:
+def _summary(found: Entry) -> str:
     if "error" in found:
         return str(found["error"])
     gap = f", gap {found['gap']:.1e}" if found.get("gap") is not None else ""

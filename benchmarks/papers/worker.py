@@ -182,7 +182,7 @@ def some(history: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
 
 
 def _numbers(kept: Sequence[dict[str, Any]], history: Sequence[dict[str, Any]]) -> list[Any] | None:
-    """How many numbers had gone to and from the parts of a problem by then, where that is told."""
+    """How many numbers the parts of a problem had sent and received by then, if recorded."""
     if all("numbers" in record for record in kept):
         return [int(record["numbers"]) for record in kept]
     if not any("bytes" in record for record in history):
