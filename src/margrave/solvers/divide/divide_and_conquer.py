@@ -5,6 +5,9 @@
     beta = argmin on the support vectors alone, from beta
     beta = argmin on all rows, from beta
 
+With many rows and a narrow kernel all rows follow the finest level, with moving blocks
+(`solvers/kernel/moving_blocks.py`).
+
 Each level (`levels.py`) also gives an early model, which predicts a row by the model of the nearest
 cluster, after a small part of the time (Hsieh, Si, Dhillon: A Divide-and-Conquer Solver for Kernel
 Support Vector Machines, ICML 2014).
@@ -67,8 +70,9 @@ class DivideAndConquer(BaseEstimator):  # type: ignore[misc]
     refine : bool
         Whether the problem is solved on the support vectors alone before all rows.
     moving : bool
-        Whether, from 40,000 rows on and with a narrow kernel, moving blocks replace all levels
-        but the finest, and the solution on the support vectors alone.
+        Whether, from 40,000 rows on with a narrow kernel, and from 250,000 on with any that decays
+        with the distance, moving blocks replace all levels but the finest, and the solution on
+        the support vectors alone.
 
     Examples
     --------

@@ -173,17 +173,21 @@ class ActiveSet:
         """Write down what the next checkpoint needs to continue from there."""
         if self.kept is None or self.plan is None:
             return
-        names = ("goal", "last_round", "last_gap", "has_adopted")
-        past = [a - b for a, b in zip(self.work, self.whole.work, strict=True)]
-        own = {name: getattr(self, name) for name in names}
-        self.kept.notes = {**own, "past": past, "done": self.plan.done}
+        self.kept.notes = {
+            "goal": self.goal,
+            "last_round": self.last_round,
+            "last_gap": self.last_gap,
+            "has_adopted": self.has_adopted,
+            "past": [a - b for a, b in zip(self.work, self.whole.work, strict=True)],
+            "done": self.plan.done,
+        }
 
     def _resume(self, notes: Record) -> None:
-        for name, value in notes.items():
-            if name == "done" and self.plan is not None:
-                self.plan.done = value
-            else:
-                setattr(self, name, tuple(value) if name == "past" else value)
+        self.goal, self.last_round = notes["goal"], notes["last_round"]
+        self.last_gap, self.has_adopted = notes["last_gap"], notes["has_adopted"]
+        self.past = tuple(notes["past"])
+        if self.plan is not None:
+            self.plan.done = notes["done"]
 
     def certify(self, time_left: float) -> Record | None:
         """Certificate of the whole problem in double precision; None if it was stopped."""
