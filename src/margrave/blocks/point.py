@@ -265,7 +265,8 @@ def own_scores(
     sums, interrupted = kernel_rows.multiply(rows[used], coef, rows, False, seconds)
     if interrupted:
         raise KeyboardInterrupt
-    return None if sums is None else sums[:, 0]
+    own: Floats | None = None if sums is None else sums[:, 0]
+    return own
 
 
 def fixed_part(
