@@ -27,9 +27,9 @@ import numpy as np
 from scipy import sparse
 
 from benchmarks import data
+from benchmarks.marks import placed
 from benchmarks.measure import machine
 from benchmarks.papers.common import ROOT, markdown
-from benchmarks.marks import placed
 
 FOLDER = ROOT / "benchmarks" / "results" / "papers"
 PAGE = ROOT / "docs" / "papers" / "pemsvm.md"

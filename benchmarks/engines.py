@@ -23,9 +23,9 @@ from statistics import median
 from typing import Any
 
 from benchmarks import data
+from benchmarks.marks import placed
 from benchmarks.measure import in_own_process, machine
 from benchmarks.papers.common import ROOT, markdown
-from benchmarks.marks import placed
 from margrave import SVC, solvers
 
 FOLDER = ROOT / "benchmarks" / "results"
