@@ -233,10 +233,10 @@ class TileSource final : public KernelSource<T> {
                     double* sums) const {
         if (!adds_offset()) return;
         for (int m = 0; m < outputs; ++m) {
-            double offset = 0;
+            CompensatedSum offset;
             for (std::int64_t q = 0; q < queries; ++q)
-                offset += kernel_.offset * coef[q * outputs + m];
-            for (std::int64_t j = 0; j < points; ++j) sums[j * outputs + m] += offset;
+                offset.add(kernel_.offset * coef[q * outputs + m]);
+            for (std::int64_t j = 0; j < points; ++j) sums[j * outputs + m] += offset.value();
         }
     }
 

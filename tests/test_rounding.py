@@ -99,6 +99,24 @@ def test_scores(name, power, scale, offset, form):
         assert abs(true[i] - mpmath.mpf(sharp[i, 0])) <= errors[i, 0]
 
 
+@pytest.mark.parametrize("offset", [0.0, 1.0])
+@pytest.mark.parametrize("form", ["float64", "csr"])
+def test_sums_of_many_equal_terms(form, offset):
+    """Where a sum of one term after the other would be off by a tenth of n roundings of itself."""
+    n, term = 50_000, 0.1
+    X = rows(1.0, 0.0, form, n=1)[np.zeros(n, dtype=int)]
+    data = Data(X, Kernel("rbf", gamma=0.5), np.array([0, n]))
+    beta = np.full(n, term)
+    source = data.kernel_rows("float64", 0, 1 << 20, 1, offset, cache=False)
+    some = np.arange(0, n, 9999)
+    scores, _ = source.multiply(np.arange(n), beta[:, None], some, True, 1e18)
+    true = n * Fraction(term) * (1 + Fraction(offset))
+    bounds = Errors(data, beta, offset).quick()[some, 0]
+    assert (bounds < 0.2 * UNIT * n * float(true)).all()
+    for score, bound in zip(scores[:, 0], bounds, strict=True):
+        assert abs(Fraction(score) - true) <= Fraction(bound)
+
+
 def test_terms_of_one_sign():
     """Errors of equal terms all have the same sign: bounds are not statistical."""
     n = 20_000

@@ -11,6 +11,7 @@ from margrave.blocks.passes import Passes
 from margrave.problem import BaseProblem, Data, Floats, is_joint
 from margrave.solvers.certificate.figures import UNIT
 
+_TILE_SUM = 64.0  # additions within a dozen, and of the sums of batches and threads, at most
 _CAREFUL = 1 << 28  # products that may be summed with compensation: about a second
 
 
@@ -19,15 +20,19 @@ class Errors:
 
     A kernel value is off by product(x) product(z) + (relative(x) + relative(z)) |k(x, z)| at most,
     in units of rounding times a factor for the number of features; sums add an error by the size
-    of their terms, |beta_j k(x_j, x)|. Values below `negligible` may have been left out.
+    of their terms, |beta_j k(x_j, x)|. Tiles add up a dozen terms at a time, then the sums of
+    dozens, so that no term takes part in more additions than `sum`. Values below `negligible` may
+    have been left out. The `offset` of a kernel k + offset is part of the terms.
     """
 
-    def __init__(self, data: Data, beta: Floats) -> None:
+    def __init__(self, data: Data, beta: Floats, offset: float = 0.0) -> None:
         self.data, self.beta = data, beta.reshape(len(beta), -1)
         self.product, self.relative, self.root = data.rounding
         self.support = np.flatnonzero(self.beta.any(axis=1))
         self.value = 4.0 + (int(data.X.shape[1]) if data.is_native else 1)
-        self.sum = 4.0 + len(self.support)
+        n, in_tiles = len(self.support), data.is_native and not data.is_linear
+        self.sum = min(4.0 + n, _TILE_SUM + n / 10) if in_tiles else 4.0 + n
+        self.shift = UNIT * (self.sum + _TILE_SUM) * offset * np.abs(self.beta).sum(axis=0)
         self.negligible = data.kernel.core().negligible if data.is_native else 0.0
 
     def quick(self) -> Floats:
@@ -41,7 +46,7 @@ class Errors:
             found += self.relative[:, None] * terms + np.outer(root, self.relative @ rooted)
             products: Floats = np.outer(self.product, self.product @ size)
             found = UNIT * (self.value * found + self.sum * (terms + products))
-            found += self.left_out
+            found += self.left_out + self.shift
         return np.where(np.isnan(found), np.inf, found)
 
     @property
@@ -91,7 +96,8 @@ class Errors:
         own = np.abs(self.beta[rows]) * self.root[rows, None] ** 2
         relative = self.relative[rows, None]
         distant = relative * np.maximum(terms - own, 0.0) + np.maximum(more - relative * own, 0.0)
-        bound: Floats = UNIT * (self.value * distant + self.sum * terms) + self.left_out
+        bound: Floats = UNIT * (self.value * distant + self.sum * terms)
+        bound += self.left_out + self.shift
         return scores, 1.001 * bound  # the bound itself is rounded
 
 

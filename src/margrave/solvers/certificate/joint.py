@@ -23,7 +23,7 @@ class JointGap:
     def by_scores(self, solution: Solution, closely: bool) -> Certificate:
         """Of the model with the coefficients beta, whose scores are in the solution."""
         beta, f = solution.beta, solution.scores
-        bounds = Errors(self.problem.data, beta)
+        bounds = Errors(self.problem.data, beta, self.problem.offset)
         errors = bounds.quick()
         if closely:
             f, errors = bounds.closely(np.arange(len(beta)), f, self.threads)

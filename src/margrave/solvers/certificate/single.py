@@ -152,7 +152,7 @@ class SingleGap:
         problem, rows = self.problem, self.problem.data_rows
         whole = np.zeros(problem.data.n_rows)
         whole[rows] = solution.beta
-        bounds, f = Errors(problem.data, whole), solution.scores
+        bounds, f = Errors(problem.data, whole, problem.offset), solution.scores
         if not closely:
             return f, bounds.quick()[rows, 0]
         found = bounds.closely(rows, f[:, None], self.threads)

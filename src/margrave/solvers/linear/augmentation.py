@@ -52,6 +52,7 @@ WARM = 0.05  # first width of "fast" from a good start, in units of the targets
 NARROWER, NARROWEST = 0.25, 1e-15  # by how much and how far the width of "fast" shrinks
 NEAR = 1e-3  # of the width per row near its kink: predicted gain at which the width shrinks
 FLAT, FLATTER = 0.1, 1e-3  # of the first derivative: where a line search ends
+_COLUMNS = 64  # of the kernel matrix in one product
 _TRIALS = 6  # steps per call of a line search
 INDEFINITE = (
     "the solver 'em' needs a positive semidefinite kernel, and this one is not on these rows;"
@@ -282,7 +283,7 @@ class Coefficients(_Iterated):
     def begin(self, start: Floats) -> Figures:
         """Start from dual variables."""
         beta = self.problem.feasible(start)
-        self.om, self.inner = beta, self.K @ beta
+        self.om, self.inner = beta, self._scores(beta)
         figures = self._figures_of(beta, self.inner)
         self.b = self.last[2] if self.free else 0.0
         return figures
@@ -297,7 +298,7 @@ class Coefficients(_Iterated):
         found = []
         for candidate in candidates:
             beta = self.problem.feasible(candidate)
-            found.append((self._figures_of(beta, self.K @ beta), self.last))
+            found.append((self._figures_of(beta, self._scores(beta)), self.last))
         figures, self.last = min(found, key=lambda one: one[0].primal + one[0].dual)
         return figures
 
@@ -327,7 +328,15 @@ class Coefficients(_Iterated):
             corner = problem.y - problem.loss.epsilon * np.sign(u)
         new, _ = self._minimum(np.flatnonzero(between), corner, np.zeros(len(u)))
         beta = problem.feasible(new)
-        return self._figures_of(beta, self.K @ beta)
+        return self._figures_of(beta, self._scores(beta))
+
+    def _scores(self, beta: Floats) -> Floats:
+        """K beta, a few columns at a time: certificates assume that no sum is longer."""
+        found = np.zeros(len(beta))
+        for first in range(0, len(beta), _COLUMNS):
+            columns = slice(first, first + _COLUMNS)
+            found += self.K[:, columns] @ beta[columns]
+        return found
 
     def aim(self) -> float:
         """Find the step to the minimum of the parabolas; its predicted decrease."""

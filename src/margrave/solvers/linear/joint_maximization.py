@@ -23,6 +23,7 @@ import numpy as np
 from margrave.blocks.augmented_joint import JointAugmentedBlock, nearest_shares
 from margrave.engines import Engine, Shards
 from margrave.problem import Floats, JointProblem
+from margrave.progress import FOREVER
 from margrave.solvers.base import Settings
 from margrave.solvers.kernel.joint import balancing
 from margrave.solvers.linear.augmentation import (
@@ -49,7 +50,7 @@ class JointWeights:
     """
 
     def __init__(self, problem: JointProblem, settings: Settings, engine: Engine) -> None:
-        self.dual_model = not problem.data.is_linear
+        self.dual_model, self.kernel_data = not problem.data.is_linear, problem.data
         if self.dual_model:
             problem = featured(problem, problem.n_rows, settings)[0]
         self.problem, self.settings, self.width = problem, settings, 1.0
@@ -223,8 +224,17 @@ class JointWeights:
         """What is kept, as a solution has it."""
         W, beta = self.kept
         b = W[:, -1].copy() if self.constant else np.zeros(self.k)
-        scores = np.concatenate(self.shards.map("products", W, 1e18)) - b
-        weights = None if self.dual_model else W[:, : self.size - self.constant]
+        if self.dual_model:  # a Cholesky factor has rounding errors that certificates do not know
+            rows = np.flatnonzero(beta.any(axis=1))
+            source = self.kernel_data.kernel_rows(
+                "float64", 0, 1 << 25, self.settings.threads, cache=False
+            )
+            scores, _ = source.multiply(rows, beta[rows], np.arange(len(beta)), True, FOREVER)
+            if scores is None:
+                raise KeyboardInterrupt
+            return {"beta": beta, "scores": scores, "intercept": b, "weights": None}
+        scores = np.concatenate(self.shards.map("products", W, FOREVER)) - b
+        weights = W[:, : self.size - self.constant]
         return {"beta": beta, "scores": scores, "intercept": b, "weights": weights}
 
     def close(self) -> None:
