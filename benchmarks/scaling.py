@@ -191,9 +191,9 @@ class SimulatedShards(SerialShards):
         self._path.send(0, 2)
         return super()._direct(method, calls)
 
-    def _share(self, method: str, items: Sequence[Arguments], sizes: Sequence[int]) -> list[Any]:
+    def _deal(self, method: str, items: Sequence[Arguments], sizes: Sequence[int]) -> list[Any]:
         self._path.send(0, 2)
-        return super()._share(method, items, sizes)
+        return super()._deal(method, items, sizes)
 
 
 @contextmanager

@@ -228,7 +228,7 @@ def test_traffic_of_a_broadcast_and_a_sum(count):
 def test_items_are_shared(engine):
     items = [(np.arange(1.0 + k),) for k in range(7)]
     with engine.scatter(Numbers, PIECES[:3]) as shards:
-        found = shards.share("doubled", items, [len(item) for (item,) in items])
+        found = shards.deal("doubled", items, [len(item) for (item,) in items])
         for (item,), twice in zip(items, found, strict=True):
             np.testing.assert_array_equal(twice, 2.0 * item)
         # 10, 9 and 9 entries: the largest item first, to the least busy one

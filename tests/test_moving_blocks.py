@@ -192,6 +192,57 @@ def test_blocks_of_one_class():
     assert solution.objective == pytest.approx(exact.objective, rel=2e-6)
 
 
+# --- limits ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tol", [1e-3, 1e-9])
+@pytest.mark.parametrize("rounds", [1, 2, 4])
+def test_no_more_rounds_than_asked_for(rounds, tol):
+    """Those in single precision count, too; without a working set the fit ends there."""
+    X, y = moons200(300)
+    problem = build.problem(X, y, 4.0, ("hinge", {}), ("rbf", {"gamma": 4.0}), None)
+    solver = BlockMinimization(blocks=5, rounds=rounds, finish=None)
+    solution, progress = run(problem, solver, tol=tol)
+    assert len(rounds_of(progress)) <= rounds - 1
+    assert solution.n_iter <= rounds
+
+
+def test_a_free_intercept_needs_blocks_that_move():
+    X, y = moons200(100)
+    model = SVC(gamma=2.0, solver=BlockMinimization(blocks=4, rounds=1, finish=None))
+    with pytest.raises(ValueError, match="cannot find a free intercept"):
+        model.fit(X, y)
+
+
+def test_copies_that_do_not_fit_into_memory():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((3000, 200))
+    y = X[:, 0] > 0.0
+    model = SVC(gamma=1e-3, intercept=None, memory_limit="10MiB")
+    with pytest.raises(ValueError, match=r"copies of the rows, which take 13.7 MiB.*memory_limit"):
+        model.set_params(solver=BlockMinimization(blocks=4, finish=None)).fit(X, y)
+    model.set_params(solver=BlockMinimization(blocks=4)).fit(X, y)
+    assert model.converged_ and not [r for r in model.history_ if "step" in r and "active" in r]
+
+
+class Watched:
+    """A partition at random that keeps the classes it was asked with."""
+
+    def split(self, data, k, seed, among=None, y=None, threads=1):
+        self.y = y
+        return Parts(np.arange(data.n_rows) % k)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_epsilon_insensitive"])
+def test_partitions_know_the_classes(loss):
+    X, y = moons200(100)
+    watched = Watched()
+    problem = build.problem(X, y, 1.0, (loss, {}), RBF, None)
+    core = moving(problem, Serial(), blocks=4, partition=watched)
+    core._blocks(core.beta)
+    np.testing.assert_array_equal(watched.y, y if loss == "hinge" else None)
+
+
 # --- where it runs -------------------------------------------------------------------------------
 
 

@@ -67,7 +67,7 @@ def test_the_critical_path_of_calls(monkeypatch: pytest.MonkeyPatch) -> None:
         sent = path.critical["network"] - before
         assert sent == pytest.approx(4 * scaling.LATENCY + (2 * 24 + 40) / scaling.BANDWIDTH)
         assert path.critical["shards"] == 5.0 and path.here["shards"] == 7.0
-        shards.share("solve", [(3.0,), (1.0,), (1.5,)], [3, 1, 1])
+        shards.deal("solve", [(3.0,), (1.0,), (1.5,)], [3, 1, 1])
         assert path.here["blocks"] == 5.5
     path.flush()
     assert path.critical["driver"] == path.here["driver"] == 0.5
@@ -79,7 +79,7 @@ def test_shared_items_take_as_long_as_the_busiest_worker(monkeypatch: pytest.Mon
     monkeypatch.setattr(scaling.time, "process_time", lambda: clock.now)
     engine = scaling.Simulated(2)
     with engine.scatter(Slow, [{"clock": clock, "number": k} for k in range(2)]) as shards:
-        shards.share("solve", [(3.0,), (1.0,), (1.5,)], [3, 1, 1])
+        shards.deal("solve", [(3.0,), (1.0,), (1.5,)], [3, 1, 1])
     assert engine.path.critical["blocks"] == 3.0 and engine.path.here["blocks"] == 5.5
 
 

@@ -113,13 +113,13 @@ class Shards(ABC):
         """Call a method of one block."""
         return self._direct(method, [(number, args)])[0]
 
-    def share(self, method: str, items: Sequence[Arguments], sizes: Sequence[int]) -> list[Any]:
+    def deal(self, method: str, items: Sequence[Arguments], sizes: Sequence[int]) -> list[Any]:
         """Call a method once per item, each on any one of the blocks, which are equal.
 
         The calls must not depend on each other; `sizes` say how long they take. Blocks have a
         method ``many(method, items)`` for it.
         """
-        found = self._share(method, items, sizes)
+        found = self._deal(method, items, sizes)
         for number, queue in enumerate(deal_out(sizes, len(self))):
             self._meter.direct(
                 *(number, size_of([items[i] for i in queue]), size_of([found[i] for i in queue]))
@@ -167,7 +167,7 @@ class Shards(ABC):
         found = self._map(method, ())
         return self._map(then, (found, *args)), [size_of(one) for one in found]
 
-    def _share(self, method: str, items: Sequence[Arguments], sizes: Sequence[int]) -> list[Any]:
+    def _deal(self, method: str, items: Sequence[Arguments], sizes: Sequence[int]) -> list[Any]:
         queues = deal_out(sizes, len(self))
         calls = [(k, (method, [items[i] for i in queue])) for k, queue in enumerate(queues)]
         found = dict[int, Any]()

@@ -68,7 +68,7 @@ class ThreadShards(SerialShards):
             self._pool = self._hire()
             raise
 
-    def _share(self, method: str, items: Sequence[Arguments], sizes: Sequence[int]) -> list[Any]:
+    def _deal(self, method: str, items: Sequence[Arguments], sizes: Sequence[int]) -> list[Any]:
         """The largest first; a thread that is done takes the next."""
         order = sorted(range(len(items)), key=lambda i: -sizes[i])
         calls = [(place % len(self), items[i]) for place, i in enumerate(order)]

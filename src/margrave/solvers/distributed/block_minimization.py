@@ -18,6 +18,7 @@ memory, the distributed working set (`working_set.py`) continues on the shards.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from numbers import Real
 from os import PathLike
@@ -28,10 +29,11 @@ from sklearn.base import BaseEstimator
 
 from margrave import _core
 from margrave.blocks.point import Change, Points, stack
-from margrave.engines import ShardLost, resolve_engine
+from margrave.engines import Engine, ShardLost, resolve_engine
 from margrave.partitions import Partition, Parts, Random, clustering, resolve_partition
 from margrave.problem import BaseProblem, Floats, Problem, Solution, is_joint
 from margrave.progress import Progress
+from margrave.resources import in_words
 from margrave.rounds import Core, precision_for
 from margrave.rows import size_in_bytes
 from margrave.solvers.base import Settings, check_integer, refuse_unless
@@ -48,6 +50,7 @@ from margrave.solvers.line_search import best_step
 _ROUGH = 1e-3  # tolerance of the blocks down to which single precision and few steps suffice
 _BLOCK_ROWS = 6000  # about: solving a larger block costs more time than it saves later
 FINISHES = ("working_set", None)
+_ONLY_FIXED = (0, 1)  # rounds: blocks move from the second one on
 
 
 class BlockMinimization(BaseEstimator):  # type: ignore[misc]
@@ -119,6 +122,7 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
         """Solve the problems: rounds for all of them, then one after the other."""
         problems = self._checked(problems)
         division = Division(problems, settings, "pbm")
+        moves = self._moves(problems, settings, division.engine)
         kept = found = None
         if self.checkpoint is not None:
             kept = Checkpoint(self.checkpoint, fingerprint(problems, solver="pbm"))
@@ -126,15 +130,32 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
         parts = Parts(found[0]["label"]) if found else self._parts(division, problems)
         begun = problems if starts is not None else division.problems
         with Cluster(begun, parts, settings, division.engine, kept) as cluster:
-            run = _Run(self, cluster, division, list(problems), settings)
+            run = _Run(self, cluster, division, list(problems), settings, moves)
             if found:
                 run.resume(*found)
             elif starts is not None:
                 run.start(starts)
-            solutions = run.solve(with_rounds=starts is None)
+            with closing(run):
+                solutions = run.solve(with_rounds=starts is None)
         if kept is not None and all(solution.converged for solution in solutions):
             kept.remove()
         return solutions
+
+    def _moves(self, problems: Sequence[Problem], settings: Settings, engine: Engine) -> bool:
+        """Whether blocks move; not where copies of the rows might not fit into memory."""
+        if not self.moving or self.rounds in _ONLY_FIXED:
+            return False
+        copies = 3 * size_in_bytes(problems[0].data.X)  # the rows, packed, and packed for all rows
+        workers = engine.n_workers if engine.is_remote else 1
+        memory = min(
+            settings.memory // 2, engine.share(workers, settings.threads, settings.memory)[1]
+        )
+        if copies > memory and self.finish is None:
+            raise ValueError(
+                f"finish=None needs copies of the rows, which take {in_words(copies)} where there"
+                f" is room for {in_words(memory)}; use finish='working_set', or raise memory_limit"
+            )
+        return copies <= memory
 
     def _parts(self, division: Division[Problem], problems: Sequence[Problem]) -> Parts:
         """Assign rows to blocks."""
@@ -165,7 +186,7 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
         if self.finish not in FINISHES:
             raise ValueError(f"finish must be 'working_set' or None, got {self.finish!r}")
         free = any(p.intercept == "free" for p in problems)
-        if self.finish is None and free and (not self.moving or self.rounds == 0):
+        if self.finish is None and free and (not self.moving or self.rounds in _ONLY_FIXED):
             raise ValueError(
                 "without moving blocks finish=None cannot find a free intercept, which no block can"
                 " move by itself; use intercept='regularized' or None, or finish='working_set'"
@@ -183,7 +204,9 @@ class _Run:
         division: Division[Problem],
         problems: list[Problem],
         settings: Settings,
+        moves: bool,
     ) -> None:
+        self.moves = moves  # blocks, after the first round
         self.solver, self.cluster, self.division = solver, cluster, division
         self.problems, self.settings = problems, settings
         self.done, self.kernel_values = 0, 0
@@ -192,6 +215,8 @@ class _Run:
         self.early: list[Solution] | None = None
         self.kept: dict[str, Any] = {}  # of a checkpoint in the working set's phase
         self.finished = 0  # problems that were complete at that checkpoint
+        self.plans: dict[int, BlockPlan] = {}  # of the problems, in any precision
+        self.core: ActiveSet | None = None  # with copies of the active rows at the workers
         self.is_inconsistent = False  # some blocks have applied a step, and others have not
         # rounds of blocks that do not move
         self.limit = solver.rounds
@@ -354,7 +379,7 @@ class _Run:
     def _finish(self) -> list[Solution]:
         """Run the working set or, without one, certify the present point."""
         progress, limit = self.settings.progress, self.settings.progress.max_iter
-        if self.solver.finish is None and not self.solver.moving:
+        if self.solver.finish is None and not self.moves:
             solutions = self._descend(self.settings, len(self.problems))
             for solution in solutions:
                 progress.report(
@@ -399,7 +424,7 @@ class _Run:
         """The working set of one problem, from the present state of the shards."""
         p = next(i for i, one in enumerate(self.problems) if one is problem)
         core = DistributedSet(self.cluster, p, problem, precision, kernels.given_size)
-        plan = self._plan(problem, kernels)
+        plan = self._plan(p) if self.moves else None
         if self.kept.get("p") == p and self.kept["precision"] == precision:
             core.restore(self.kept)
             core.notes = self.kept["notes"]
@@ -409,25 +434,30 @@ class _Run:
             return HullCore(core, problem) if problem.is_hull else core
         core.has_shrinking = False
         whole = ActiveSet(problem, kernels, precision, None, floor, plan, core)
+        self.close()
+        self.core = whole
         return HullCore(whole, problem) if problem.is_hull else whole
 
-    def _plan(self, problem: Problem, kernels: Kernels) -> BlockPlan | None:
-        """How blocks move; None if they do not, or if copies of the rows might not fit."""
-        solver = self.solver
-        rounds = None if solver.rounds is None else max(0, solver.rounds - self.done)
-        copies = 3 * size_in_bytes(problem.data.X)  # the rows, packed, and packed for all rows
-        if not solver.moving or rounds == 0 or copies > kernels.memory:
-            return None
-        return BlockPlan(
-            engine=self.division.engine,
-            seed=self.settings.seed,
-            memory=self.settings.memory // 4,
-            threads=self.settings.threads,
-            blocks=solver.blocks,
-            partition=None if solver.partition is None else resolve_partition(solver.partition),
-            rounds=rounds,
-            has_set=solver.finish is not None,
-        )
+    def _plan(self, p: int) -> BlockPlan:
+        """How blocks move; in another precision the rounds so far count."""
+        solver, settings = self.solver, self.settings
+        if p not in self.plans:
+            self.plans[p] = BlockPlan(
+                engine=self.division.engine,
+                seed=settings.seed,
+                memory=settings.memory // 4,
+                threads=settings.threads,
+                blocks=solver.blocks,
+                partition=None if solver.partition is None else resolve_partition(solver.partition),
+                rounds=None if solver.rounds is None else solver.rounds - self.done,
+                has_set=solver.finish is not None,
+            )
+        return self.plans[p]
+
+    def close(self) -> None:
+        """Release copies of the active rows, however the fit has ended."""
+        if self.core is not None:
+            self.core.close()
 
 
 def _blocks(n_rows: int, workers: int) -> int:

@@ -285,13 +285,17 @@ class ActiveSet:
         rounds, steps, values = (sum(column) for column in zip(self.past, *done, strict=True))
         return rounds, steps, values
 
+    def close(self) -> None:
+        """Release copies of the active rows at workers."""
+        if isinstance(self.part, MovingBlocks):
+            self.part.close()
+
     def _close_part(self) -> None:
         if self.part is not None:
             whole = self.whole.work
             self.past = tuple(a - b for a, b in zip(self.work, whole, strict=True))
             self.was_interrupted |= self.part.interrupted
-            if isinstance(self.part, MovingBlocks):
-                self.part.close()
+            self.close()
             self.part = None  # frees its cache before the next one grows
 
     def _converted(self, record: Record) -> Record:

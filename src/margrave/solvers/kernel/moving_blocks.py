@@ -145,7 +145,7 @@ class MovingBlocks:
     ) -> list[BlockChange]:
         """Solve blocks from a point."""
         shards.map("place", *point)
-        return shards.share("solve", tasks, [len(task[0]) for task in tasks])
+        return shards.deal("solve", tasks, [len(task[0]) for task in tasks])
 
     def _steadily(self, ask: Callable[[Shards], list[Any]]) -> list[Any]:
         """Ask the workers; with new copies of the rows if one of them is lost."""
@@ -191,7 +191,8 @@ class MovingBlocks:
             mixed = self.problem.intercept == "free" and not plan.has_set and plan.done % 2
             local = data.kernel.is_shift_invariant and not mixed
             partition = _roughly(data, k) if local else Random()
-        parts = partition.split(data, k, seed, np.flatnonzero(beta), threads=plan.threads)
+        y = self.problem.y if self.problem.has_labels and self.problem.total == 0.0 else None
+        parts = partition.split(data, k, seed, np.flatnonzero(beta), y=y, threads=plan.threads)
         return _halved(data, parts.rows, seed)
 
     def _step(

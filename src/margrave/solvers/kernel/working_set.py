@@ -80,21 +80,13 @@ class WorkingSet(BaseEstimator):  # type: ignore[misc]
             )
         if self.size is not None and self.size < 2:
             raise ValueError(f"a working set needs at least 2 variables, got size={self.size}")
-        make_core = partial(
-            core_of, plan=_plan(settings) if moving and not settings.rough else None
-        )
+        make_core = partial(core_of, moving=moving and not settings.rough)
         solutions = around_mean(
             problems,
             settings,
             lambda near, inner: descend(near, inner, starts, make_core, "exact", self.size),
         )
         return refuse_overlap(problems, solutions, settings)
-
-
-def _plan(settings: Settings) -> BlockPlan:
-    """Moving blocks on the threads of this process."""
-    threads = settings.threads
-    return BlockPlan(resolve_engine(None, threads), settings.seed, settings.memory // 4, threads)
 
 
 def solve_rows(
@@ -134,9 +126,9 @@ def core_of(
     precision: str,
     start: Floats | None,
     floor: float,
-    plan: BlockPlan | None = None,
+    moving: bool = False,
 ) -> Core:
-    """Make the core that solves one problem."""
+    """Make the core that solves one problem, from its start with `moving` blocks."""
     if is_joint(problem):
         return joint_core(problem, kernels, precision, start)
     assert is_single(problem)
@@ -144,8 +136,16 @@ def core_of(
         start = sample_start(problem, kernels, precision, floor)
     core: Core
     if problem.n_rows >= _MANY_ROWS and problem.data.is_native and not problem.is_dense:
-        core = ActiveSet(problem, kernels, precision, start, floor, plan)
+        core = ActiveSet(
+            problem, kernels, precision, start, floor, _plan(kernels) if moving else None
+        )
     else:
         rows, size = kernels.rows(precision, problem.offset), kernels.size_for(problem.n_rows)
         core = problem.core(rows, start, size, floor)
     return HullCore(core, problem) if problem.is_hull else core
+
+
+def _plan(kernels: Kernels) -> BlockPlan:
+    """Moving blocks on the threads that this problem has."""
+    engine = resolve_engine(None, kernels.threads)
+    return BlockPlan(engine, kernels.seed, kernels.share // 4, kernels.threads)
