@@ -44,7 +44,7 @@ def impatient(client, timeout):
     client.wait_for_workers(2, timeout=30)
     with Dask(client).scatter(Numbers, PIECES) as shards:
         shards.map("array")
-    return Dask(client, timeout=timeout)
+    return Dask(client, timeout=timeout, wait=timeout)
 
 
 def until(condition):
@@ -337,10 +337,10 @@ def test_a_client_of_its_own(dask_client, losing):
 
 
 def test_copies_and_pickles_keep_the_cluster(dask_client):
-    engine = Dask(dask_client, timeout=7.0)
+    engine = Dask(dask_client, timeout=7.0, wait=8.0)
     assert clone(SVC(engine=engine)).engine is engine
     again = pickle.loads(pickle.dumps(engine))
-    assert again.timeout == 7.0 and again.workers.client is dask_client
+    assert (again.timeout, again.wait) == (7.0, 8.0) and again.workers.client is dask_client
 
 
 def test_actors_go_with_their_engine(dask_client):

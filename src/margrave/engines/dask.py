@@ -44,6 +44,8 @@ class Dask:
     timeout : float, default=30.0
         Seconds without a heartbeat after which a worker counts as lost. A computing worker still
         sends heartbeats, unless it holds the interpreter's lock for so long.
+    wait : float, default=60.0
+        Seconds to wait for a new worker when all are lost.
 
     Examples
     --------
@@ -56,7 +58,10 @@ class Dask:
     by_name = False
 
     def __init__(
-        self, client: distributed.Client | str | None = None, timeout: float = 30.0
+        self,
+        client: distributed.Client | str | None = None,
+        timeout: float = 30.0,
+        wait: float = 60.0,
     ) -> None:
         if client is None:
             try:
@@ -65,7 +70,7 @@ class Dask:
                 raise ValueError(
                     "there is no Dask client: create a dask.distributed.Client first"
                 ) from None
-        self.timeout = timeout
+        self.timeout, self.wait = timeout, wait
         self._workers: DaskWorkers | None = None
         self._shards = itertools.count()
         if isinstance(client, str):
@@ -74,7 +79,7 @@ class Dask:
             if client.asynchronous:
                 raise ValueError("the engine needs a client that is not asynchronous")
             self._address = client.scheduler.address
-            self._workers = DaskWorkers(client, timeout)
+            self._workers = DaskWorkers(client, timeout, wait)
         else:
             raise ValueError(f"client must be a distributed.Client or an address, got {client!r}")
 
@@ -86,7 +91,7 @@ class Dask:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Dask, (self._address, self.timeout)
+        return Dask, (self._address, self.timeout, self.wait)
 
     @property
     def workers(self) -> DaskWorkers:
@@ -98,7 +103,7 @@ class Dask:
             if client is None or _place(client.scheduler.address) != _place(self._address):
                 client = distributed.Client(self._address, set_as_default=False)
                 weakref.finalize(self, client.close)
-            self._workers = DaskWorkers(client, self.timeout)
+            self._workers = DaskWorkers(client, self.timeout, self.wait)
         return self._workers
 
     @property
@@ -172,7 +177,7 @@ class Dask:
         """Workers that hold the pieces of rows; waits for those that Dask has to recompute."""
         pieces = {one.pieces[number] for one in rows for number, _ in one.by_piece()}
         kept = {piece: piece.future.key for piece in pieces if isinstance(piece, _DaskPiece)}
-        end = time.monotonic() + self.timeout
+        end = time.monotonic() + self.wait
         while kept:
             known = self.workers.scheduler("who_has", keys=list(kept.values()))
             lost = self.workers.lost

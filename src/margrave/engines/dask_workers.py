@@ -57,8 +57,8 @@ class DaskWorkers:
     again until the scheduler has heard from it.
     """
 
-    def __init__(self, client: distributed.Client, timeout: float) -> None:
-        self.client, self.timeout = client, timeout
+    def __init__(self, client: distributed.Client, timeout: float, wait: float) -> None:
+        self.client, self.timeout, self.wait = client, timeout, wait
         self.lost: dict[str, float] = {}  # and when the scheduler had last seen them
         self._sites: dict[str, Any] = {}  # futures of the actors
         self._opening = threading.Lock()
@@ -93,7 +93,7 @@ class DaskWorkers:
     def staff(self) -> dict[str, Any]:
         """As `live`, but waits for a worker if there is none."""
         lost = list(self.lost)
-        end = time.monotonic() + (self.timeout if lost else min(self.timeout, _PATIENCE))
+        end = time.monotonic() + (self.wait if lost else min(self.wait, _PATIENCE))
         while not (live := self.live()):
             if time.monotonic() > end:
                 if lost:
