@@ -35,8 +35,8 @@ std::vector<std::int64_t> checked(std::vector<std::int64_t> starts, std::int64_t
     return starts;
 }
 
-// Native kernels pack their rows without the interpreter's lock, so that threads do it side by side;
-// a Python function cannot be copied without it.
+// Native kernels pack their rows without the interpreter's lock, so that threads do it side by
+// side; a Python function cannot be copied without it.
 KernelStore build(const Rows& rows, const KernelParams* kernel, Fetch fetch, double offset,
                   std::vector<std::int64_t> starts, StoreSettings settings, const Isa& isa) {
     std::optional<nb::gil_scoped_release> free;

@@ -151,6 +151,31 @@ class PyWorkingSet : public PyDescent<WorkingSet> {
         make(kernel, problem, size);
     }
 
+    // As `advance`; what changes of variables add to the scores is asked of a Python function,
+    // which returns None if it was stopped.
+    nb::tuple advance_with(const nb::callable& sums_of, double target, std::int64_t max_rounds,
+                           double seconds, double time_left) {
+        const auto ask = [&](std::vector<std::int64_t>&& rows, std::vector<double>&& change,
+                             std::vector<double>& sums) {
+            nb::gil_scoped_acquire hold;
+            const nb::object found =
+                sums_of(to_numpy(std::move(rows)), to_numpy(std::move(change)));
+            if (found.is_none()) return false;
+            const auto values = nb::cast<Doubles>(found);
+            check_length(std::int64_t(sums.size()), {values.size()});
+            std::copy(values.data(), values.data() + values.size(), sums.begin());
+            return true;
+        };
+        struct Lent {
+            PyWorkingSet& to;
+            ~Lent() {
+                to.visit([](auto& w) { w.spread = nullptr; });
+            }
+        } lent{*this};
+        visit([&](auto& w) { w.spread = ask; });
+        return advance(target, max_rounds, seconds, time_left);
+    }
+
     nb::object kkt_violations() {
         std::vector<double> v;
         {
@@ -286,6 +311,10 @@ void bind_descents(nb::module_& m) {
     descent_class<PyWorkingSet>(m, "WorkingSet", "The working-set solver for one problem.")
         .def(nb::init<PyKernelRows&, const DualProblem&, int>(), nb::arg("kernel_rows"),
              nb::arg("problem"), nb::arg("size"), nb::keep_alive<1, 2>())
+        .def("advance_with", &PyWorkingSet::advance_with, nb::arg("sums_of"), nb::arg("target"),
+             nb::arg("max_rounds"), nb::arg("seconds"), nb::arg("time_left"),
+             "As `advance`; sums_of(rows, change) is what changes of variables add to all scores, "
+             "or None if it was stopped.")
         .def("kkt_violations", &PyWorkingSet::kkt_violations,
              "How much each row violates the KKT conditions: positive for violators.")
         .def("fixed_part", &PyWorkingSet::fixed_part, nb::arg("active"), nb::arg("time_left"),

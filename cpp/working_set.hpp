@@ -14,6 +14,8 @@
 // Keeping half of W is essential: without it the solver forgets what it has just balanced and may
 // never finish.
 #pragma once
+#include <functional>
+
 #include "moving_point.hpp"
 
 namespace margrave {
@@ -30,6 +32,11 @@ class WorkingSet : public MovingPoint<T> {
 
   public:
     using Base::y, Base::C, Base::beta, Base::scores, Base::target, Base::watch;
+
+    // What changes of some variables add to all scores, where others compute it; false if stopped.
+    using Spread = std::function<bool(std::vector<std::int64_t>&& rows,
+                                      std::vector<double>&& change, std::vector<double>& sums)>;
+    Spread spread;
 
     WorkingSet(KernelRows<T> kernel, const DualProblem& problem, int size)
         : Base(std::move(kernel), problem) {
@@ -117,7 +124,7 @@ class WorkingSet : public MovingPoint<T> {
         // 5. and 6. the kernel rows of the changed variables, added to the scores
         if (members_.size() == y.size())
             add_from_block(after);
-        else if (!add_rows(std::move(changes)))
+        else if (!(spread ? add_spread(std::move(changes)) : add_rows(std::move(changes))))
             return Status::stopped;
         for (std::size_t s = 0; s < members_.size(); ++s) {
             const std::int64_t i = members_[s];
@@ -310,6 +317,21 @@ class WorkingSet : public MovingPoint<T> {
                         row[fresh[k]] = block_[fresh[k] * leading_ + t];
                 }
         });
+    }
+
+    // Steps 5 and 6 by `spread`.
+    bool add_spread(std::vector<std::pair<std::int64_t, double>> changes) {
+        std::sort(changes.begin(), changes.end());
+        std::vector<std::int64_t> rows;
+        std::vector<double> change;
+        for (const auto& [i, by] : changes) {
+            rows.push_back(i);
+            change.push_back(by);
+        }
+        std::vector<double> sums(y.size());
+        if (!spread(std::move(rows), std::move(change), sums)) return false;
+        for (std::size_t i = 0; i < scores.size(); ++i) scores[i] += sums[i];
+        return true;
     }
 
     // Adds the changes to the scores where W is the whole problem: its block has all kernel rows.

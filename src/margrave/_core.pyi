@@ -139,6 +139,14 @@ class _Descent:
 
 class WorkingSet(_Descent):
     def __init__(self, kernel_rows: KernelRows, problem: DualProblem, size: int) -> None: ...
+    def advance_with(
+        self,
+        sums_of: Callable[[NDArray[np.int64], Floats], Floats | None],
+        target: float,
+        max_rounds: int,
+        seconds: float,
+        time_left: float,
+    ) -> tuple[str, list[dict[str, Any]]]: ...
     def kkt_violations(self) -> Floats: ...
     def fixed_part(self, active: NDArray[np.int64], time_left: float) -> FixedPart | None: ...
     def adopt(

@@ -451,6 +451,7 @@ class _Run:
                 partition=None if solver.partition is None else resolve_partition(solver.partition),
                 rounds=None if solver.rounds is None else solver.rounds - self.done,
                 has_set=solver.finish is not None,
+                spreads=True,
             )
         return self.plans[p]
 

@@ -60,6 +60,7 @@ class BlockPlan:
     partition: Partition | None = None  # by default clusters, if the kernel decays with distance
     rounds: int | None = None  # by default as long as more rows violate the KKT conditions
     has_set: bool = True  # whether rounds of the working set follow
+    spreads: bool = False  # whether what these add to the scores is also computed by the workers
     done: int = 0  # rounds of blocks so far
 
     def is_over(self, violators: int) -> bool:
@@ -123,14 +124,13 @@ class MovingBlocks:
         rows, values = rows[order], values[order]
         change = values - beta[rows]
         # 2. what they add to all scores
-        found = self._steadily(lambda shards: shards.map("spread", rows, change, deadline))
-        added = np.concatenate([part for part, _ in found])
+        added = self._added(rows, change, deadline)
         # 3. the step
         step = self._step(beta[rows], scores[rows], rows, change, added[rows])
         self.rounds += 1
         self.plan.done += 1
         self.steps += sum(one.steps for one in changes)
-        self.kernel_values += sum(one.kernel_values for one in changes) + sum(n for _, n in found)
+        self.kernel_values += sum(one.kernel_values for one in changes)
         if step > 0.0:
             beta = beta.copy()
             inside = self._inside(rows, beta[rows], change, step)
@@ -146,6 +146,12 @@ class MovingBlocks:
         """Solve blocks from a point."""
         shards.map("place", *point)
         return shards.deal("solve", tasks, [len(task[0]) for task in tasks])
+
+    def _added(self, rows: Rows, change: Floats, deadline: float) -> Floats:
+        """What changes of some variables add to all scores."""
+        found = self._steadily(lambda shards: shards.map("spread", rows, change, deadline))
+        self.kernel_values += sum(number for _, number in found)
+        return np.concatenate([part for part, _ in found])
 
     def _steadily(self, ask: Callable[[Shards], list[Any]]) -> list[Any]:
         """Ask the workers; with new copies of the rows if one of them is lost."""
@@ -246,9 +252,24 @@ class MovingBlocks:
                 return "running", self._listed(record)
         allowed = self.set_left if self.is_useful and self.set_left else max_rounds
         before = self.core.work[0]
-        status, records = self.core.advance(target, min(max_rounds, allowed), seconds, time_left)
+        status, records = self._set_rounds(target, min(max_rounds, allowed), seconds, time_left)
         self.set_left = max(0, self.set_left - (self.core.work[0] - before))
         return status, [self._with_work(record) for record in records]
+
+    def _set_rounds(
+        self, target: float, rounds: int, seconds: float, time_left: float
+    ) -> tuple[str, list[Record]]:
+        """Rounds of the working set."""
+        if not self.plan.spreads:
+            return self.core.advance(target, rounds, seconds, time_left)
+        deadline = time.time() + time_left
+        try:
+            return self.core.advance_with(
+                lambda rows, change: self._added(rows, change, deadline),
+                *(target, rounds, seconds, time_left),
+            )
+        except _core.Stopped:
+            return "stopped", []
 
     def _listed(self, record: Record | None) -> list[Record]:
         return [] if record is None else [self._with_work(record)]
