@@ -15,6 +15,7 @@ class ForeignRows {
                 int threads)
         : own_(own), threads_(threads), isa_(&isa), source_(kernel, own_, own_, isa, threads_) {
         const std::int64_t packed = TileSource<T>::packed_bytes(own);
+        room_ = std::clamp<std::int64_t>(memory / 4, 1 << 20, 32 << 20);
         pack_ = !own.sparse && packed <= memory / 4 && (sizeof(T) == 4 || own.is_double);
         if (pack_) source_.keep_packed({0, own.count});
         const std::int64_t left = std::max<std::int64_t>(0, memory - (pack_ ? packed : 0));
@@ -31,7 +32,7 @@ class ForeignRows {
         // be packed for every batch favour large batches.
         const std::int64_t row_bytes = stride() * std::int64_t(sizeof(T));
         const std::int64_t per =
-            std::clamp<std::int64_t>((pack_ ? 1 << 20 : 32 << 20) / row_bytes, 12, 1024);
+            std::clamp<std::int64_t>((pack_ ? 1 << 20 : room_) / row_bytes, 12, 1024);
         std::vector<const T*> rows;
         for (std::int64_t from = 0; from < which.count; from += per) {
             const std::int64_t n = std::min(per, which.count - from);
@@ -97,6 +98,7 @@ class ForeignRows {
     Threads threads_;
     const Isa* isa_;
     bool pack_;
+    std::int64_t room_;  // bytes of a batch
     TileSource<T> source_;
     std::unique_ptr<RowCache<T>> cache_;
     std::unordered_map<std::int64_t, unsigned char> uses_;

@@ -8,7 +8,7 @@ from margrave.losses import Loss
 from margrave.progress import Progress
 from margrave.solvers import Settings, WorkingSet
 from margrave.solvers.divide import levels
-from margrave.solvers.kernel import active_set, sample_start, working_set
+from margrave.solvers.kernel import active_set, descent, sample_start, working_set
 from tests import build, cases, golden
 
 TOL = 1e-8
@@ -79,3 +79,23 @@ def test_no_time_for_the_scores_of_a_start():
         settings = Settings(1e-6, 1 << 26, 1, 0, progress, None)
         (found,) = WorkingSet().solve_after([problem], settings, [start.beta], moving=True)
     assert not found.converged and found.certificate == "estimate"
+
+
+def test_results_do_not_depend_on_the_clock(monkeypatch):
+    """Rounds are run in slices of time, between which values of the active rows may be copied."""
+    monkeypatch.setattr(active_set, "_MUCH_WORK", 1e5)
+    monkeypatch.setattr(active_set, "_DEAR", 0)
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((1500, 2))
+    y = np.where(np.sin(3 * X[:, 0]) + 0.3 * rng.standard_normal(1500) > X[:, 1], 1.0, -1.0)
+    problem = build.problem(X, y, 100.0, ("hinge", {}), ("rbf", {"gamma": 2.0}), "free")
+    copies, adopt = [], active_set.ActiveSet._adopt
+    monkeypatch.setattr(
+        active_set.ActiveSet, "_adopt", lambda core, left: copies.append(1) or adopt(core, left)
+    )
+    found = []
+    for seconds in (1e-4, 1e-2, 100.0):
+        monkeypatch.setattr(descent, "_SLICE", seconds)
+        found.append(build.run(problem, tol=1e-6, size=16)[0])
+    assert len(copies) > 10
+    assert len({one.beta.tobytes() for one in found}) == 1

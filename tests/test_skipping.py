@@ -12,8 +12,9 @@ from margrave import SVC, SVR, KernelLogisticRegression, NuSVC, NuSVR, OneClassS
 from margrave.kernels import Kernel
 from margrave.losses import Loss
 from margrave.problem import Data, Problem
+from margrave.partitions import Centres, Parts
 from margrave.progress import Progress
-from margrave.solvers import Settings, order
+from margrave.solvers import DivideAndConquer, Settings, order
 from margrave.solvers.certificate import errors
 from margrave.solvers.order import RowOrder
 from tests import build, cases, exact_gap, oracle
@@ -285,6 +286,22 @@ def test_warm_starts_of_ordered_rows():
     rounds = model.n_iter_
     model.fit(X, y)
     assert model.n_iter_ < 0.5 * rounds
+
+
+class EverySecond:
+    """A partition by the rows' numbers."""
+
+    def split(self, data, k, seed, among=None, y=None, threads=1):
+        return Parts(np.arange(data.n_rows) % 2, Centres(np.array([[0.0, 0.0], [1.0, 1.0]])))
+
+
+def test_partitions_by_number_see_the_rows_in_their_own_order():
+    X, y = problem_of()
+    solver = DivideAndConquer(levels=1, branching=2, early=1, partition=EverySecond())
+    model = SVC(gamma=3e3, solver=solver).fit(X, y)
+    halves = [SVC(gamma=3e3, intercept=None).fit(X[k::2], y[k::2]) for k in (0, 1)]
+    expected = sum(half.objective_ for half in halves)
+    assert model.objective_ == pytest.approx(expected, rel=5e-3)
 
 
 def test_what_is_not_ordered(tmp_path):

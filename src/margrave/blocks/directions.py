@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from margrave import _core
-from margrave.blocks.dual import PartResult, part_result
+from margrave.blocks.dual import PartResult, has_zero, part_result, zero_result
 from margrave.blocks.point import (
     BlockState,
     Change,
@@ -57,12 +57,17 @@ class Directions(Point):
         problem, state = self.problems[p], self.states[p]
         if problem is None:
             return self._points(p, np.empty(0, dtype=np.int64)), np.empty(0)
+        cold = not (state.beta.any() or state.scores.any())
+        if left_until(deadline) <= 0.0 and (has_zero(problem) or not cold):
+            nothing, none = np.zeros(len(problem.y)), np.empty(0, dtype=np.int64)
+            self.found[p] = zero_result(problem) if cold else None
+            self.aims[p] = _Aim(nothing, nothing)
+            return self._points(p, none), np.empty(0)
         precision = "float32" if rough and problem.data.fits_float32 else "float64"
         size = set_size(self.memory, _LARGEST_SET)
         # the same on all engines, whatever their memory: the cache affects rounding
         left = min(_KEPT, max(0, self.memory - 8 * min(size, len(problem.y)) ** 2 - _BUFFER))
         rows = problem.data.kernel_rows(precision, left, _BUFFER, self.threads, problem.offset)
-        cold = not (state.beta.any() or state.scores.any())
         own = state.own if state.own is not None else self._own(p, rows)
         fixed = None
         if not cold:

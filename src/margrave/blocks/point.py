@@ -29,6 +29,7 @@ Rows = NDArray[np.int64]
 Points: TypeAlias = Matrix  # rows; of a precomputed kernel an array of their numbers
 Change = tuple[Points, Floats]  # and a coefficient each
 
+_TOGETHER = 1 << 14  # derivatives at a time
 _SAFETY = 10.0  # scores are assumed to be off by this multiple of the largest error seen so far
 
 
@@ -167,10 +168,17 @@ class Point:
         problem, f = self.problems[p], self.states[p].scores
         if problem is None:
             return np.zeros(biases.shape)
-        y, slope = problem.y, self._loss(problem).slope
-        return np.array(
-            [_sums_of_sides(y, slope(y, problem.C, f + row_biases(y, b)), b) for b in biases]
-        )
+        y, slope, found = problem.y, self._loss(problem).slope, []
+        together = max(1, _TOGETHER // max(1, len(y)))  # few rows: fewer calls
+        for first in range(0, len(biases), together):
+            some = biases[first : first + together]
+            at = np.concatenate([f + row_biases(y, b) for b in some])
+            values = slope(np.tile(y, len(some)), np.tile(problem.C, len(some)), at)
+            found += [
+                _sums_of_sides(y, *one)
+                for one in zip(values.reshape(-1, len(y)), some, strict=True)
+            ]
+        return np.array(found)
 
     # --- kernel values ---------------------------------------------------------------------
 

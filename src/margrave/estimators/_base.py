@@ -32,7 +32,7 @@ from margrave.estimators._input import CheckedInput, Floats, Rows
 from margrave.estimators._remote import portable
 from margrave.estimators._transaction import complete, show_early, without_draft
 from margrave.models import Committee, Expansion, LinearModel, LocalModels
-from margrave.partitions import nearest
+from margrave.partitions import is_built_in, nearest
 from margrave.problem import BaseProblem
 from margrave.progress import Progress
 from margrave.report import Report, make_report
@@ -132,7 +132,8 @@ class KernelEstimator(CheckedInput):
             as_published = getattr(solver, "as_published", False)
             try:
                 try:
-                    if context is None and not as_published:
+                    keeps_order = not is_built_in(getattr(solver, "partition", None))
+                    if context is None and not as_published and not keeps_order:
                         order = RowOrder.of(problems, settings)
                         problems, starts = order.arrange(problems), order.arrange_starts(starts)
                         settings = order.within(settings)

@@ -47,10 +47,18 @@ __all__ = [
     "check_count",
     "clustering",
     "deal",
+    "is_built_in",
     "nearest",
     "pivots",
     "resolve_partition",
 ]
+
+
+def is_built_in(partition: object) -> bool:
+    """Whether a partition is one of PARTITIONS, which do not ask for the numbers of rows."""
+    return partition is None or isinstance(
+        partition, (str, *(type(make()) for make in PARTITIONS.values()))
+    )
 
 
 def resolve_partition(partition: str | Partition) -> Partition:

@@ -50,6 +50,7 @@ from margrave.solvers.line_search import best_step
 _ROUGH = 1e-3  # tolerance of the blocks down to which single precision and few steps suffice
 _BLOCK_ROWS = 6000  # about: solving a larger block costs more time than it saves later
 FINISHES = ("working_set", None)
+_MOST_SHARDS = 500  # a call of all costs about a tenth of a millisecond for each
 _ONLY_FIXED = (0, 1)  # rounds: blocks move from the second one on
 
 
@@ -60,7 +61,7 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
     ----------
     blocks : int, optional
         Blocks of rows; by default as many as the engine has workers, or a multiple of that, so that
-        no block has many more than 6,000 rows.
+        no block has many more than 6,000 rows. With `moving`, the first round has at most 500.
     partition : str or Partition, optional
         How rows are assigned to blocks: "kmeans", "kernel_kmeans", "random" or another of
         :mod:`margrave.partitions`, or an object with a method `split`. By default clusters for
@@ -166,6 +167,8 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
         count = self.blocks or min(n, _blocks(n, division.engine.n_workers))
         if count > n:
             raise ValueError(f"{n} rows cannot be split into {count} blocks")
+        if self.moving:
+            count = min(count, _MOST_SHARDS)
         partition = self.partition
         if count == 1:
             return Parts(np.zeros(n, dtype=np.int64))

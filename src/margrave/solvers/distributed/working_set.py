@@ -25,7 +25,7 @@ from margrave.blocks.point import fixed_part, own_scores, row_biases, stack
 from margrave.engines import ShardLost
 from margrave.problem import Data, Floats, Problem
 from margrave.progress import FOREVER
-from margrave.rounds import Record, Watch, floor_for, run_rounds
+from margrave.rounds import Record, Watch, floor_for, run_rounds, set_size
 from margrave.rows import loaded
 from margrave.solvers.distributed.biases import enclose_biases
 from margrave.solvers.distributed.cluster import Cluster
@@ -79,7 +79,8 @@ class DistributedSet:
         self.cluster, self.p, self.problem, self.precision = cluster, p, problem, precision
         self.has_free_intercept = problem.intercept == "free"
         least = 8 if problem.is_hull else 2  # so that a pair of each class can join
-        self.capacity = min(max(size or _LARGEST_SET, least), problem.n_rows)
+        largest = size or set_size(cluster.settings.memory, _LARGEST_SET)
+        self.capacity = min(max(largest, least), problem.n_rows)
         self.members = Members()
         self.state = RoundState(np.zeros(2 if problem.is_hull else 1))
         self.answers: tuple[Any, ...] | None = None  # of the shards to the last step

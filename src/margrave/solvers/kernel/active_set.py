@@ -17,7 +17,6 @@ set is chosen anew each time the gap has fallen to a tenth.
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import Protocol
 
@@ -38,6 +37,9 @@ from margrave.solvers.kernel.moving_blocks import BlockPlan, MovingBlocks
 ROUGH_GAP, ROUGH_ROUNDS = 0.1, 30
 LAST_ROUNDS = 10  # on all rows near the target, before another active set is chosen
 SPARE_ROWS = 1000  # active rows beside those near a KKT violation
+_BETWEEN_CHECKS = 32  # rounds, whether so much work was done that it is copied to the whole:
+_MUCH_WORK, _DEAR = 5e9, 20  # kernel values, and times the cost of copying it
+_STEP_COST = 1000  # kernel values that take as long as a step
 _LOWER = 0.1  # of the gap, at which blocks are to move on another active set
 NEAR = 3.0  # times the target: below this gap another active set costs more than it saves
 
@@ -94,8 +96,7 @@ class ActiveSet:
             self.whole = problem.core(rows, start, kernels.size, floor)
         self.part: _core.WorkingSet | MovingBlocks | None = None
         self.active: NDArray[np.int64] = np.empty(0, dtype=np.int64)
-        self.adopted = time.perf_counter()  # when the part's values were last copied to the whole
-        self.adopting = 0.0  # seconds that it took
+        self.adopted = (0, 0, 0)  # the part's work when its values were last copied to the whole
         # of the whole problem, before rows are chosen
         self.goal, self.last_round = ROUGH_GAP, ROUGH_ROUNDS if plan is None else 0
         self.lower = 0.0  # the gap at which the next active set is chosen
@@ -137,14 +138,13 @@ class ActiveSet:
         assert part is not None
         # rows outside, and rounding, add to the gap; a failed certificate is expensive
         goal = self.lower if self.lower > NEAR * target else 0.6 * target
-        status, records = part.advance(goal, max_rounds, seconds, time_left)
+        until_check = _BETWEEN_CHECKS - part.work[0] % _BETWEEN_CHECKS
+        status, records = part.advance(goal, min(max_rounds, until_check), seconds, time_left)
         records = [self._converted(record) for record in records]
         if status == "stopped":
             return status, records
         if status == "running":
-            # with workers, results do not depend on the clock
-            due = time.perf_counter() - self.adopted > max(5.0, 20 * self.adopting)
-            if due and self.kept is None:
+            if self.kept is None and self._is_adoption_due():
                 self._adopt(time_left)  # so that little is lost on a stop
             return status, records
         self.has_adopted = True
@@ -256,18 +256,26 @@ class ActiveSet:
             self.lower = _LOWER * gap if gap < self.last_gap else 0.0
             self.last_gap = gap
         self.support_outside = int(np.count_nonzero(beta) - np.count_nonzero(beta[self.active]))
-        self.adopted = time.perf_counter()
+        self.adopted = self.part.work
         return True
+
+    def _is_adoption_due(self) -> bool:
+        """Whether so much work would be lost on a stop that copying it to the whole is cheap.
+
+        By counted work, about five seconds of it: results must not depend on the clock.
+        """
+        assert self.part is not None
+        if self.part.work[0] % _BETWEEN_CHECKS:
+            return False
+        _, steps, values = (a - b for a, b in zip(self.part.work, self.adopted, strict=True))
+        done = values + _STEP_COST * steps
+        return done > _MUCH_WORK and done > _DEAR * self._cost()
 
     def _adopt(self, time_left: float) -> bool:
         """Copy the part's values to the whole and update its scores; False if stopped."""
         assert self.part is not None
-        begin = time.perf_counter()
-        whole = self.whole
-        done = whole.adopt(self.active, self.part.beta, self.part.scores, time_left)
-        self.adopted = time.perf_counter()
-        self.adopting = self.adopted - begin
-        return done
+        self.adopted = self.part.work
+        return self.whole.adopt(self.active, self.part.beta, self.part.scores, time_left)
 
     def _cost(self) -> float:
         """Kernel values needed to copy the part's values to the whole."""

@@ -39,7 +39,7 @@ Rows = NDArray[np.int64]
 logger = logging.getLogger("margrave")
 
 _BLOCK_ROWS = 2000  # about
-_LARGEST = 2.0  # of the mean: larger blocks are halved, since a round lasts as long as its largest
+_LARGEST = 1.3  # of the mean: larger blocks are halved, since a round lasts as long as its largest
 _SET_ROUNDS = 6  # of the working set after each round of blocks
 _ENOUGH = 1024  # rows that violate the KKT conditions: fewer are left to the working set
 _INNER_SHARE = 0.15  # of the violation and the gap of all active rows, to which blocks are solved
