@@ -169,11 +169,12 @@ class Point:
         if problem is None:
             return np.zeros(biases.shape)
         y, slope, found = problem.y, self._loss(problem).slope, []
-        together = max(1, _TOGETHER // max(1, len(y)))  # few rows: fewer calls
+        together = min(len(biases), max(1, _TOGETHER // max(1, len(y))))  # few rows: fewer calls
+        labels, weights = np.tile(y, together), np.tile(problem.C, together)
         for first in range(0, len(biases), together):
             some = biases[first : first + together]
             at = np.concatenate([f + row_biases(y, b) for b in some])
-            values = slope(np.tile(y, len(some)), np.tile(problem.C, len(some)), at)
+            values = slope(labels[: len(at)], weights[: len(at)], at)
             found += [
                 _sums_of_sides(y, *one)
                 for one in zip(values.reshape(-1, len(y)), some, strict=True)

@@ -392,7 +392,8 @@ class DistributedSet:
         violations: Floats = np.zeros(self.problem.n_rows)
 
         def ask() -> list[Any]:
-            self._settled()  # finds the best bias
+            if not self.is_settled:  # the bias is the best, and the point the last checkpoint
+                self._settled()
             return self.cluster.map("violations", self.p, self.state.bias)
 
         found = self._steadily(ask)
@@ -451,6 +452,7 @@ class DistributedSet:
                 for places, rows in self._places(is_active)
             ]
             points = self._rows(active[changed])
+            self.is_settled = False
             self.cluster.map("take_over", self.p, chosen, points, change, self.precision, deadline)
             self.members, self.answers = Members(), None
             self.stall = self._new_stall_rule()
