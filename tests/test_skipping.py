@@ -11,8 +11,8 @@ from scipy import sparse
 from margrave import SVC, SVR, KernelLogisticRegression, NuSVC, NuSVR, OneClassSVM, _core
 from margrave.kernels import Kernel
 from margrave.losses import Loss
-from margrave.problem import Data, Problem
 from margrave.partitions import Centres, Parts
+from margrave.problem import Data, Problem
 from margrave.progress import Progress
 from margrave.solvers import DivideAndConquer, Settings, order
 from margrave.solvers.certificate import errors
