@@ -10,8 +10,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 from margrave import SVC, OneClassSVM
 from margrave.engines import Serial, ShardLost
+from margrave.partitions import Random
 from margrave.progress import Progress
-from margrave.solvers import BlockMinimization, Settings
+from margrave.solvers import BlockMinimization, Settings, WorkingSet
 from margrave.solvers.distributed import cluster
 from margrave.solvers.distributed import working_set as distributed
 from margrave.solvers.distributed.checkpoint import Checkpoint
@@ -551,6 +552,13 @@ BAD = [
     ({"rounds": -1}, "rounds must be a whole number"),
     ({"inner_tol": 0.0}, "inner_tol must be a positive number"),
     ({"inner_tol": "x"}, "inner_tol must be a positive number"),
+    ({"inner_tol": np.inf}, "inner_tol must be a positive number, and finite, got inf"),
+    ({"inner_tol": np.nan}, "inner_tol must be a positive number"),
+    ({"inner_tol": True}, "inner_tol must be a positive number"),
+    ({"moving": "no"}, "moving must be True or False, got 'no'"),
+    ({"moving": None}, "moving must be True or False, got None"),
+    ({"checkpoint": 3}, "checkpoint must be a folder, as a string or path, got 3"),
+    ({"partition": Random, "blocks": 1}, "got the class Random"),
     ({"finish": "newton"}, "finish must be 'working_set' or None"),
     ({"finish": None, "moving": False}, "finish=None cannot find a free intercept"),
     ({"partition": "circles", "blocks": 2}, "unknown partition 'circles'"),
@@ -562,6 +570,13 @@ def test_bad_parameters(parameters, message):
     X, y = golden.load("moons")
     with pytest.raises(ValueError, match=message):
         SVC(solver=BlockMinimization(**parameters)).fit(X, y)
+
+
+@pytest.mark.parametrize("make", [BlockMinimization, WorkingSet])
+def test_a_working_set_has_at_most_all_rows(make):
+    X, y = golden.load("moons")
+    large, whole = (SVC(solver=make(size=n)).fit(X, y) for n in (10**12, len(y)))
+    np.testing.assert_array_equal(large.dual_coef_, whole.dual_coef_)
 
 
 def test_joint_problems_have_another_solver():

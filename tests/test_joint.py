@@ -9,7 +9,10 @@ from sklearn import datasets
 from sklearn.linear_model import LogisticRegression
 
 from margrave import SVC, KernelLogisticRegression
+from margrave.kernels import Kernel
 from margrave.losses import JOINT_LOSSES
+from margrave.problem import Data, JointProblem
+from margrave.solvers.kernel.joint import best_biases
 from tests import oracle
 from tests.data import GOLDEN, load, standardized
 
@@ -195,6 +198,40 @@ def test_warm_start_and_budgets():
             with pytest.warns(UserWarning, match="max_iter=1"):
                 short.fit(X, y)
             assert 0 < short.gap_ < np.inf
+
+
+@pytest.mark.parametrize("loss", JOINT_LOSSES)
+@pytest.mark.parametrize("tol", [1e-3, 1e-6])
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+def test_a_warm_start_finds_its_free_intercepts(loss, tol, kernel):
+    rng = np.random.default_rng(26)
+    X, y = rng.normal(size=(180, 2)), rng.integers(0, 3, 180)
+    model = make(loss, kernel=kernel, gamma=7.0, C=3.0, tol=tol, warm_start=True).fit(X, y)
+    gap, b = model.gap_, model.intercept_
+    assert model.fit(X, y).n_iter_ == 0
+    assert model.set_params(max_iter=0).fit(X, y).gap_ <= 1.1 * gap
+    np.testing.assert_allclose(model.intercept_, b, atol=20 * tol**0.5)
+
+
+@pytest.mark.parametrize("loss", JOINT_LOSSES)
+@pytest.mark.parametrize("spread", [0.0, 1e-6, 1.0, 1e6])
+def test_best_biases(loss, spread):
+    """No biases nearby are better, and without time those of zero are returned."""
+    rng = np.random.default_rng(0)
+    y, C = rng.integers(0, 4, 90), rng.uniform(0.5, 2.0, 90)
+    f = spread * (rng.normal(size=(90, 4)) + rng.normal(size=4))
+    f[np.arange(90), y] += spread
+    problem = JointProblem(Data(f, Kernel("linear"), np.array([0, 90])), y, 4, C, loss, "free")
+    b = best_biases(problem, f, 1e-7, 1e9)
+
+    def value(b):
+        return C @ JOINT_LOSSES[loss].value(f + b, y)
+
+    assert abs(b.sum()) < 1e-9 * (1.0 + spread)
+    for scale in (1e-6, 1e-3, 1.0, 1e3, 1e6):
+        for _ in range(20):
+            assert value(b) <= value(b + scale * rng.normal(size=4)) * (1.0 + 1e-7)
+    np.testing.assert_array_equal(best_biases(problem, f, 1e-7, 0.0), np.zeros(4))
 
 
 def test_refusals():

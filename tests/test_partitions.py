@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from margrave import SVC
 from margrave.kernels import Kernel
 from margrave.partitions import (
     PARTITIONS,
@@ -16,6 +17,7 @@ from margrave.partitions import (
     resolve_partition,
 )
 from margrave.problem import Data
+from margrave.solvers import BlockMinimization, DivideAndConquer, MergeTree
 from tests import cases
 from tests.data import load
 
@@ -65,6 +67,83 @@ def test_more_parts_than_rows_are_refused(name):
             PARTITIONS[name]().split(data, k, seed=0)
 
 
+class Given:
+    """A user's partition, which returns what it was given."""
+
+    def __init__(self, found):
+        self.found = found
+
+    def split(self, data, k, seed, among=None, y=None, threads=1):
+        return self.found
+
+    def __repr__(self):
+        return "Given"
+
+
+HALVES = np.arange(600) % 2
+WRONG = [
+    (None, "the split of Given must be margrave.partitions.Parts, got NoneType"),
+    (HALVES, "the split of Given must be margrave.partitions.Parts, got ndarray"),
+    (Parts(HALVES.tolist()), "one-dimensional array of whole numbers"),
+    (Parts(HALVES[:, None]), "one-dimensional array of whole numbers"),
+    (Parts(HALVES.astype(float)), "one-dimensional array of whole numbers"),
+    (Parts(HALVES > 0), "one-dimensional array of whole numbers"),
+    (Parts(HALVES[:599]), "Given has labelled 599 rows, and there are 600"),
+    (Parts(HALVES - 1), "the labels of Given must not be negative, got -1"),
+    (Parts(2 * HALVES), "part 1 of Given has no row: number its 2 parts from zero"),
+    (Parts(HALVES + 10**12), "part 0 of Given has no row"),
+]
+CALLERS = [
+    lambda partition: MergeTree(partition=partition, levels=1, branching=2),
+    lambda partition: DivideAndConquer(partition=partition, levels=1),
+    lambda partition: BlockMinimization(partition=partition, blocks=2, rounds=1),
+]
+
+
+@pytest.mark.parametrize(("found", "message"), WRONG)
+def test_what_a_users_partition_returns_is_checked(found, message):
+    X = blobs(600)
+    y = X[:, 0] > X[:, 1]
+    for make in CALLERS:
+        with pytest.raises(ValueError, match=message):
+            SVC(solver=make(Given(found))).fit(X, y)
+
+
+@pytest.mark.parametrize(("found", "message"), WRONG)
+def test_so_are_partitions_of_blocks_that_move(found, message):
+    class Later(Given):
+        done = 0
+
+        def split(self, *args, **kwargs):
+            self.done += 1
+            return Parts(HALVES) if self.done == 1 else self.found
+
+    X = blobs(600)
+    y = np.where(np.random.default_rng(0).random(600) < 0.3, X[:, 0] > 0, X[:, 1] > 0)
+    solver = BlockMinimization(partition=Later(found), blocks=2, rounds=3)
+    with pytest.raises(ValueError, match=message):
+        SVC(solver=solver, tol=1e-6).fit(X, y)
+
+
+def test_labels_of_any_whole_type():
+    X = blobs(600)
+    y = X[:, 0] > X[:, 1]
+    fits = [
+        SVC(solver=MergeTree(partition=Given(Parts(HALVES.astype(kind))), levels=1, branching=2))
+        for kind in (np.int64, np.uint64, np.int8)
+    ]
+    one, *others = [model.fit(X, y).dual_coef_ for model in fits]
+    for other in others:
+        np.testing.assert_array_equal(other, one)
+
+
+@pytest.mark.parametrize("make", CALLERS)
+def test_a_class_is_no_partition(make):
+    X = blobs(600)
+    with pytest.raises(ValueError, match="got the class KMeans"):
+        SVC(solver=make(KMeans)).fit(X, X[:, 0] > X[:, 1])
+
+
 @each_partition
 def test_equal_rows(name):
     """Centres fall together: one part is left of clusters, and others have their equal sizes."""
@@ -77,6 +156,8 @@ def test_names():
         resolve_partition("k-means")
     with pytest.raises(ValueError, match="needs a method split"):
         resolve_partition(3)
+    with pytest.raises(ValueError, match=r"an object, got the class KMeans: pass KMeans\(\.\.\.\)"):
+        resolve_partition(KMeans)
     chosen = Stratified(landmarks=5)
     assert resolve_partition(chosen) is chosen
 

@@ -137,6 +137,25 @@ def test_blocks_are_refused_where_they_cannot_work():
 
 
 @pytest.mark.parametrize(
+    "later",
+    [lambda X: X[:40], lambda X: np.vstack([X, X]), lambda X: X[:, 1:]],
+    ids=["fewer rows", "more rows", "fewer columns"],
+)
+def test_a_block_that_changes_is_named(later):
+    X, y = load("bc")
+    for reads in range(1, 4):
+        for solver, kernel in ((DivideAndConquer(early=1), "rbf"), ("newton", "linear")):
+            count = itertools.count()
+
+            def read(count=count, reads=reads):
+                return X[50:] if next(count) < reads else later(X[50:])
+
+            blocks = RowBlocks([X[:50], read])
+            with pytest.raises(ValueError, match=f"block 1 of X had {len(y) - 50} rows and"):
+                SVC(kernel=kernel, solver=solver).fit(blocks, y)
+
+
+@pytest.mark.parametrize(
     "model",
     [
         OneClassSVM(kernel="linear"),

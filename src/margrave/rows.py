@@ -145,7 +145,8 @@ class RowBlocks:
         self.nbytes, self.is_sparse = 0, False
         columns: set[int] = set()
         types: set[np.dtype[Any]] = set()
-        for block in self:
+        for number, source in enumerate(self._sources):
+            block = _read(source, number)
             self.sizes.append(int(block.shape[0]))
             columns.add(int(block.shape[1]))
             types.add(block.dtype)
@@ -161,13 +162,26 @@ class RowBlocks:
 
     def read(self, number: int) -> Matrix:
         """Bring one block into memory."""
-        return _read(self._sources[number], number)
+        block = _read(self._sources[number], number)
+        self._check_shape(number, block.shape)
+        return block
+
+    def _check_shape(self, number: int, shape: tuple[int, ...]) -> None:
+        """Raise for a block that is not as large as when it was first read."""
+        if shape != (self.sizes[number], self.shape[1]):
+            raise ValueError(
+                f"block {number} of X had {self.sizes[number]} rows and {self.shape[1]} columns"
+                f" when it was first read, and now has {shape[0]} and {shape[1]}"
+            )
 
     def between(self, first: int, last: int) -> RowBlocks:
         """Whole blocks: those of the rows from `first` up to `last`."""
         starts = np.cumsum([0, *self.sizes])
         a, b = np.searchsorted(starts, [first, last])
-        return RowBlocks(self._sources[a:b])
+        part = RowBlocks(self._sources[a:b])
+        for number, size in enumerate(part.sizes, int(a)):
+            self._check_shape(number, (size, part.shape[1]))
+        return part
 
     def check(self) -> None:
         """Raise for values that are not finite."""

@@ -101,8 +101,9 @@ class Partition(Protocol):
     ) -> Parts:
         """Split the rows into `k` parts or, where some would be empty, fewer.
 
-        Centres come from the rows `among`; `y` are classes. Partitions of this package also take
-        `left`, a function that returns the seconds left, and raise ``_core.Stopped`` at zero.
+        Centres come from the rows `among`; `y` are classes. Every part has a row. Partitions of
+        this package also take `left`, a function that returns the seconds left, and raise
+        ``_core.Stopped`` at zero.
         """
         ...
 

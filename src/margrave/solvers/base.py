@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from numbers import Integral
+from math import inf
+from numbers import Integral, Real
 from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -135,6 +136,18 @@ def check_integer(name: str, value: object, least: int) -> None:
         return
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise ValueError(f"{name} must be a whole number, at least {least}, got {value!r}")
+
+
+def check_positive(name: str, value: object) -> None:
+    """Raise for a parameter that is not a positive, finite number."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0.0 < float(value) < inf:
+        raise ValueError(f"{name} must be a positive number, and finite, got {value!r}")
+
+
+def check_switch(name: str, value: object) -> None:
+    """Raise for a parameter that is neither True nor False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ValueError(f"{name} must be True or False, got {value!r}")
 
 
 def check_start(problem: BaseProblem, start: Floats) -> None:

@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
-from numbers import Real
 from os import PathLike
 from typing import Any
 
@@ -36,7 +35,13 @@ from margrave.progress import Progress
 from margrave.resources import in_words
 from margrave.rounds import Core, precision_for
 from margrave.rows import size_in_bytes
-from margrave.solvers.base import Settings, check_integer, refuse_unless
+from margrave.solvers.base import (
+    Settings,
+    check_integer,
+    check_positive,
+    check_switch,
+    refuse_unless,
+)
 from margrave.solvers.distributed.checkpoint import Checkpoint, fingerprint
 from margrave.solvers.distributed.cluster import Cluster
 from margrave.solvers.distributed.working_set import DistributedSet
@@ -184,8 +189,14 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
         check_integer("blocks", self.blocks, 1)
         check_integer("rounds", self.rounds, 0)
         check_integer("size", self.size, 2)
-        if not isinstance(self.inner_tol, Real) or not self.inner_tol > 0.0:
-            raise ValueError(f"inner_tol must be a positive number, got {self.inner_tol!r}")
+        check_positive("inner_tol", self.inner_tol)
+        check_switch("moving", self.moving)
+        if self.partition is not None:
+            resolve_partition(self.partition)
+        if self.checkpoint is not None and not isinstance(self.checkpoint, (str, PathLike)):
+            raise ValueError(
+                f"checkpoint must be a folder, as a string or path, got {self.checkpoint!r}"
+            )
         if self.finish not in FINISHES:
             raise ValueError(f"finish must be 'working_set' or None, got {self.finish!r}")
         free = any(p.intercept == "free" for p in problems)

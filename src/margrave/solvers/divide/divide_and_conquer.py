@@ -17,15 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from numbers import Real
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from margrave.partitions import Partition
+from margrave.partitions import Partition, resolve_partition
 from margrave.problem import BaseProblem, Data, Floats, Solution, is_single
 from margrave.rows import loaded
-from margrave.solvers.base import Settings, check_integer
+from margrave.solvers.base import Settings, check_integer, check_positive, check_switch
 from margrave.solvers.divide.levels import Levels
 from margrave.solvers.divide.parts import Division
 from margrave.solvers.kernel.working_set import solve_rows
@@ -163,8 +162,11 @@ class DivideAndConquer(BaseEstimator):  # type: ignore[misc]
             raise ValueError(
                 f"early={self.early!r} is a finer level than levels={self.levels!r}, the finest"
             )
-        if not isinstance(self.level_tol, Real) or not self.level_tol > 0.0:
-            raise ValueError(f"level_tol must be a positive number, got {self.level_tol!r}")
+        check_positive("level_tol", self.level_tol)
+        for name in ("adaptive", "refine", "moving"):
+            check_switch(name, getattr(self, name))
+        if self.partition is not None:
+            resolve_partition(self.partition)
         if self.combine not in COMBINATIONS:
             raise ValueError(
                 f"combine must be one of {', '.join(map(repr, COMBINATIONS))}, got {self.combine!r}"

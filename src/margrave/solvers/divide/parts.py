@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from margrave import _core
 from margrave.blocks import DualBlock, PartResult, has_zero, zero_result
 from margrave.engines import MOST_LOSSES, ShardLost, resolve_engine
-from margrave.partitions import PARTITIONS, Centres, Partition, Parts
+from margrave.partitions import Centres, Partition, Parts, split
 from margrave.problem import BaseProblem, Data, Floats, RowNumbers, Solution, is_single
 from margrave.resources import in_words
 from margrave.rounds import precision_for
@@ -109,16 +109,12 @@ class Division(Generic[P]):
     ) -> Parts | None:
         """Split the rows into parts; None if the time is over before that."""
         settings = self.settings
-        ours = isinstance(partition, tuple(type(make()) for make in PARTITIONS.values()))
-        watched: dict[str, Any] = (
-            {"left": settings.seconds_left} if ours else {}
-        )  # a user's partition may not take it
         try:
-            return partition.split(
-                *(self.data, k, seed, among),
+            return split(
+                *(partition, self.data, k, seed, among),
                 y=self.classes,
                 threads=settings.threads,
-                **watched,
+                left=settings.seconds_left,
             )
         except _core.Stopped:
             return None

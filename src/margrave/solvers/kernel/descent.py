@@ -96,7 +96,7 @@ class Kernels:
     def __init__(self, data: Data, settings: Settings, workers: int, size: int | None) -> None:
         self.data, self.settings, self.workers = data, settings, workers
         self.threads = max(1, settings.threads // workers)
-        self.given_size = size
+        self.given_size = None if size is None else max(2, min(size, data.n_rows))
         self.seed, self.progress = settings.seed, settings.progress
         self.made: dict[tuple[str, float, bool], _core.KernelRows] = {}
 

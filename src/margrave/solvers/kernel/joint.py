@@ -5,14 +5,21 @@ sum_i beta_ic = 0 in every class, which is reached by the method of multipliers:
 
     beta = argmin of the problem with the kernel K + rho and the intercepts b;    b += rho sum beta
 
+With given variables they begin at the best b for these (`best_biases`), else at zero.
+
 Before a certificate the small remainders of the sums are removed, in the rows where this changes
 the objective least.
 """
 
 from __future__ import annotations
 
-import numpy as np
+import time
 
+import numpy as np
+from scipy.optimize import minimize
+
+from margrave import _core
+from margrave.losses import JOINT_LOSSES
 from margrave.problem import Floats, JointProblem
 from margrave.rounds import Core, Record
 from margrave.solvers.kernel.descent import Kernels
@@ -20,6 +27,7 @@ from margrave.solvers.kernel.descent import Kernels
 _RHO = 0.5  # times the mean of the kernel's diagonal: larger ones slow down the rounds
 _REACH = 10.0
 _MOST_UPDATES = 200
+_SHARPEST = 1e-9  # smallest width of a smooth maximum, in margins
 
 
 def joint_core(
@@ -44,6 +52,8 @@ class _FreeIntercepts:
         self.rows = kernels.rows(precision, self.rho, cache=False)
         self.core = problem.core(self.rows, start, kernels.size, 0.0)
         self.b = np.zeros(problem.n_classes)
+        self.tol = kernels.settings.tol
+        self.has_biases = start is None  # those of a start follow from its scores
         self.inner = 1e-2  # relative gap of the problem with given intercepts
         self.updates = 0
         self.stopped_by_user = False
@@ -53,6 +63,13 @@ class _FreeIntercepts:
         self, target: float, max_rounds: int, seconds: float, time_left: float
     ) -> tuple[str, list[Record]]:
         """Run rounds; when the problem with the present intercepts is solved, move them."""
+        if not self.has_biases:
+            status, _ = self.core.advance(0.0, 0, seconds, time_left)  # computes the scores
+            if status == "stopped":
+                return status, []
+            self.b = best_biases(self.problem, self.core.scores, self.tol, time_left)
+            self.core.set_bias(self.b)
+            self.has_biases = True
         status, _ = self.core.advance(max(self.inner, 1e-14), max_rounds, seconds, time_left)
         if status in ("running", "stopped"):
             return status, []
@@ -133,6 +150,62 @@ class _FreeIntercepts:
             "kernel_values": values,
             "intercept": self.b,
         }
+
+
+def best_biases(problem: JointProblem, f: Floats, tol: float, time_left: float) -> Floats:
+    """Intercepts whose sum of losses is the least for given scores, to about a relative `tol`.
+
+    The largest score of a row is replaced by a smooth maximum, t log sum_c exp(f_c / t), which is
+    minimised for smaller and smaller t; with t = 1 it is the loss of the softmax. If the time is
+    over, the best intercepts so far.
+    """
+    end, n, k = time.monotonic() + time_left, *f.shape
+    own, weight = (np.arange(n), problem.y), problem.C / problem.C.sum()
+    wanted = np.bincount(problem.y, weight, k)
+    is_smooth = problem.is_smooth
+    ahead = f if is_smooth else f + 1.0
+    if not is_smooth:
+        ahead[own] -= 1.0
+    ahead = np.ascontiguousarray((ahead - f[own][:, None]).T)  # faster than many short rows
+
+    def loss(b: Floats) -> float:
+        return float(weight @ JOINT_LOSSES[problem.loss].value(f + b, problem.y))
+
+    shares = np.empty_like(ahead)  # of the classes in the smooth maximum of each row
+
+    def smooth(b: Floats, t: float) -> tuple[float, Floats]:
+        if time.monotonic() > end:
+            raise _core.Stopped
+        np.add(ahead, b[:, None], out=shares)
+        largest = shares.max(axis=0)
+        np.exp((shares - largest) / t, out=shares)
+        total = shares.sum(axis=0)
+        np.divide(shares, total, out=shares)
+        value = float(weight @ (largest + t * np.log(total)) - wanted @ b)
+        return value, shares @ weight - wanted
+
+    def curvature(_: Floats, t: float) -> Floats:  # where `smooth` was called last
+        found: Floats = (np.diag(shares @ weight) - (shares * weight) @ shares.T) / t
+        return found
+
+    best = b = np.zeros(k)
+    least = loss(b)
+    t, last = max(1.0, float(weight @ np.abs(ahead).max(axis=0))), 1.0 if is_smooth else _SHARPEST
+    while True:
+        radii = {"initial_trust_radius": t, "max_trust_radius": 64.0 * t}
+        options = {**radii, "gtol": tol, "maxiter": 60}
+        arguments = {"jac": True, "hess": curvature, "method": "trust-exact", "options": options}
+        try:
+            b = minimize(smooth, b, (t,), **arguments).x
+        except _core.Stopped:
+            return best
+        b = b - b.mean()  # the same for all classes changes nothing
+        value = loss(b)
+        if value < least:
+            best, least = b, value
+        if t <= last or (not is_smooth and t * np.log(k) <= 0.1 * tol * least):
+            return best
+        t = max(last, 0.25 * t)
 
 
 def balancing(problem: JointProblem, beta: Floats, f: Floats) -> Floats:

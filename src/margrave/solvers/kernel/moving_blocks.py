@@ -28,7 +28,7 @@ from margrave import _core
 from margrave.blocks.active import ActiveRows, BlockChange
 from margrave.blocks.point import box_around, rate_along
 from margrave.engines import MOST_LOSSES, Engine, ShardLost, Shards
-from margrave.partitions import Partition, Random, clustering
+from margrave.partitions import Partition, Random, clustering, split
 from margrave.problem import Data, Floats, Problem
 from margrave.progress import FOREVER
 from margrave.rounds import Record
@@ -198,7 +198,7 @@ class MovingBlocks:
             local = data.kernel.is_shift_invariant and not mixed
             partition = _roughly(data, k) if local else Random()
         y = self.problem.y if self.problem.has_labels and self.problem.total == 0.0 else None
-        parts = partition.split(data, k, seed, np.flatnonzero(beta), y=y, threads=plan.threads)
+        parts = split(partition, data, k, seed, np.flatnonzero(beta), y, plan.threads)
         return _halved(data, parts.rows, seed)
 
     def _step(
