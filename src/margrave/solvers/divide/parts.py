@@ -179,14 +179,14 @@ class Division(Generic[P]):
             late = self.settings.is_over and all(map(has_zero, self.problems))
             if late and starts:
                 return None
-            shares = self._outlines(parts, batch) if late else self._copies(parts, batch)
+            pieces = self._outlines(parts, batch) if late else self._copies(parts, batch)
             tasks = [
                 [
                     options.task(problem, data, members, begin)
                     for problem, begin in zip(self.problems, begins, strict=True)
                     if len(members := problem.members(parts.rows[c]))
                 ]
-                for c, data in zip(batch, shares, strict=True)
+                for c, data in zip(batch, pieces, strict=True)
             ]
             solved = _zeros(tasks) if late else self.run(tasks, options)
             for c, local in zip(batch, solved, strict=True):
