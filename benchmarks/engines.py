@@ -30,7 +30,6 @@ from margrave import SVC, solvers
 
 FOLDER = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "distributed.md"
-SET = 2048  # variables of the working set
 REPEATS = 3
 ENOUGH = 20.0  # seconds of fits after which there are no more repeats
 LIMIT = 1200  # seconds of one process
@@ -125,7 +124,8 @@ def measure(case: Case, way: Way, generated: bool) -> dict[str, Any]:
         seconds.append(time.perf_counter() - begin)
     close()
     assert model is not None
-    rounds = [record for record in model.history_ if "own_gap" in record]
+    rounds = [record for record in model.history_ if "step" in record and "active" in record]
+    sent = [record["bytes"] for record in rounds if "bytes" in record]
     return {
         "seconds": median(seconds[1:]),
         "repeats": seconds[1:],
@@ -137,7 +137,7 @@ def measure(case: Case, way: Way, generated: bool) -> dict[str, Any]:
         "features": int(rows.X.shape[1]),
         "shards": case.blocks,
         "support_vectors": len(model.support_),
-        "bytes_per_round": median(r["bytes"] for r in rounds[1:]) if len(rounds) > 1 else None,
+        "bytes_per_round": median(sent) if sent else None,
         "versions": {
             name: _version(name) for name in ("margrave", "numpy", "distributed", "mpi4py")
         },
@@ -149,27 +149,6 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _parts(features: int, itemsize: int = 4) -> tuple[int, int, int]:
-    """Bytes of a round: candidates of one worker, new rows, and what all workers need.
-
-    Candidates are a rate and a number each; the new rows of the set come with three numbers each,
-    and go to all workers with one number per member.
-    """
-    new = SET // 2
-    rows = new * (features * itemsize + 3 * 8)
-    return new * 16, rows, rows + SET * 8
-
-
-def expected_bytes(features: int, workers: int) -> int:
-    """What a round of the distributed working set has to move, by the formula of the page.
-
-    Rows come to the driver directly, and go to all along the tree; candidates come along the tree.
-    """
-    candidates, rows, shared = _parts(features)
-    links = sum(1 + number.bit_count() for number in range(workers))  # up to the driver
-    return links * candidates + rows + workers * shared
 
 
 # --- all of them ---------------------------------------------------------------------------------
@@ -249,17 +228,15 @@ def report(folder: Path = FOLDER) -> str:
 
 def _table(ways: Mapping[str, dict[str, Any]]) -> str:
     head = ["where", "seconds", "over 2 threads", "objective", "gap", "rounds"]
-    head += ["MB per round", "over the formula"]
+    head += ["MB per round of blocks"]
     local = ways.get("threads-2", {}).get("seconds")
     rows = []
     for name, way in WAYS.items():
         found = ways.get(name)
         if found is None or "error" in found:
-            rows.append([way.title, (found or {}).get("error", "-"), *["-"] * 6])
+            rows.append([way.title, (found or {}).get("error", "-"), *["-"] * 5])
             continue
         moved = found["bytes_per_round"]
-        # files without shards count the bytes of as many workers as there were
-        count = expected_bytes(found["features"], found.get("shards", way.workers))
         rows.append(
             [
                 way.title,
@@ -269,7 +246,6 @@ def _table(ways: Mapping[str, dict[str, Any]]) -> str:
                 f"{found['gap']:.1e}",
                 str(found["rounds"]),
                 f"{moved / 1e6:.2f}" if moved else "-",
-                f"{moved / count:.2f}x" if moved else "-",
             ]
         )
     return markdown(head, rows)

@@ -41,7 +41,7 @@ FOLDER = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "distributed.md"
 BANDWIDTH, LATENCY = 1.25e9, 5e-5  # bytes per second (10 Gbit/s), seconds
 WORKERS = (1, 2, 8, 32, 128)
-ROWS, CHECK_ROWS = 100_000, 20_000
+ROWS, CHECK_ROWS = 464_810, 20_000
 PARAMETERS = {"C": 32.0, "gamma": 32.0}
 LIMIT = 1500  # seconds of one process
 

@@ -259,6 +259,15 @@ def test_the_same_bits_on_any_number_of_workers(intercept, tol):
         assert solution.gap == expected.gap
 
 
+def test_bytes_of_rounds():
+    """At most a few numbers per active row for each worker and round."""
+    X, y = moons200(400)
+    model = SVC(C=4.0, gamma=4.0, solver=BlockMinimization(blocks=5, rounds=6), engine="serial")
+    model.fit(X, y)
+    rounds = [record for record in model.history_ if "active" in record and "step" in record]
+    assert rounds and all(0 < record["bytes"] < 100 * record["active"] for record in rounds)
+
+
 def test_history_and_early_models():
     X, y = moons200(400)
     model = SVC(C=4.0, gamma=4.0, solver="dc").fit(X, y)

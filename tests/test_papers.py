@@ -326,13 +326,6 @@ def test_engines_are_measured() -> None:
     assert table.count("\n") == len(engines.WAYS) + 1 and "1.00x" in table
 
 
-def test_bytes_of_a_round_are_counted() -> None:
-    # 1,024 candidates of 16 bytes, as many rows of 10 numbers and 3, 2,048 values
-    row = 10 * 4 + 3 * 8
-    assert engines.expected_bytes(10, 1) == 1024 * 16 + 2 * 1024 * row + 2048 * 8
-    assert engines.expected_bytes(10, 3) > 2 * engines.expected_bytes(10, 1)
-
-
 def test_the_page_of_engines_is_that_of_the_result_files() -> None:
     page = engines.PAGE.read_text()
     assert page == report.placed(page, engines.report())

@@ -82,6 +82,10 @@ def _svc(parameters: Mapping[str, Any], **more: Any) -> SVC:
 
 
 def _dc(parameters: Mapping[str, Any]) -> SVC:
+    return _svc(parameters, solver=solvers.DivideAndConquer(moving=False))
+
+
+def _moving(parameters: Mapping[str, Any]) -> SVC:
     return _svc(parameters, solver="dc")
 
 
@@ -158,6 +162,7 @@ METHODS = {
     "early-64": Method("DC-SVM (early)", partial(_early, level=LEVELS[64])),
     "early-16": Method("DC-SVM (early, 16 clusters)", partial(_early, level=LEVELS[16])),
     "dc": Method("DC-SVM", _dc),
+    "moving": Method("margrave dc: clusters, then moving blocks", _moving),
     "exact": Method("margrave exact", _exact),
     "libsvm": Method("LIBSVM", _libsvm, "sklearn", SIZES),
     "libsvm-sample": Method("LIBSVM (subsample)", _libsvm, "sklearn", SAMPLE),
