@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from margrave import SVC, OneClassSVM
@@ -531,6 +532,49 @@ def test_checkpoints_of_others_are_refused(tmp_path):
     (tmp_path / "margrave-checkpoint.npz").write_bytes(b"half a file")
     with pytest.raises(ValueError, match="cannot be read"):
         SVC(solver=BlockMinimization(checkpoint=tmp_path)).fit(X, y)
+
+
+@pytest.mark.parametrize("layout", [np.asarray, sparse.csr_array])
+def test_checkpoints_know_every_row(tmp_path, layout):
+    """Of 5,000 rows one in the middle is another: a resumed fit would certify what it never saw."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((5000, 3))
+    y = X[:, 0] > 0
+
+    def stop(record):
+        raise InterruptedError
+
+    solver = BlockMinimization(blocks=2, checkpoint=tmp_path)
+    with pytest.raises(InterruptedError):
+        SVC(solver=solver, callbacks=stop).fit(layout(X), y)
+    X[2517] += 1.0
+    with pytest.raises(ValueError, match="belongs to other data or parameters"):
+        SVC(solver=solver).fit(layout(X), y)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.99])
+def test_checkpoints_that_are_damaged(tmp_path, share):
+    kept = Checkpoint(tmp_path, "mine")
+    kept.save({"beta": np.arange(1000.0)}, {"round": 2})
+    file = tmp_path / "margrave-checkpoint.npz"
+    whole = file.read_bytes()
+    file.write_bytes(whole[: int(share * len(whole))])
+    with pytest.raises(ValueError, match="cannot be read"):
+        kept.load()
+    middle = len(whole) // 2
+    file.write_bytes(whole[:middle] + bytes([whole[middle] ^ 255]) + whole[middle + 1 :])
+    with pytest.raises(ValueError, match="cannot be read"):
+        kept.load()
+
+
+def test_a_full_disk_does_not_end_a_fit(tmp_path, monkeypatch, caplog):
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("margrave.solvers.distributed.checkpoint.os.replace", full)
+    X, y = golden.load("moons")
+    model = SVC(solver=BlockMinimization(blocks=2, checkpoint=tmp_path)).fit(X, y)
+    assert model.converged_ and "No space left" in caplog.text
 
 
 def test_checkpoints_where_fsspec_says():

@@ -9,20 +9,22 @@ import hashlib
 import io
 import json
 import os
+import zlib
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from margrave.problem import Problem
-from margrave.rows import loaded
+from margrave.rows import blocks_of, is_csr
 
 _FILE = "margrave-checkpoint.npz"
-_SAMPLE = 1000  # rows that enter the fingerprint of the data
+_ROWS = 1 << 14  # rows at a time
 
 
 class Checkpoint:
@@ -79,7 +81,7 @@ class Checkpoint:
             with np.load(io.BytesIO(data), allow_pickle=False) as found:
                 arrays = {name: found[name] for name in found.files}
             numbers = json.loads(arrays.pop("note").tobytes())
-        except (ValueError, KeyError, OSError, EOFError) as error:
+        except (ValueError, KeyError, OSError, EOFError, BadZipFile, zlib.error) as error:
             raise ValueError(
                 f"the checkpoint in {self.folder!r} cannot be read ({error}); remove it to begin"
                 " anew"
@@ -124,18 +126,20 @@ class Checkpoint:
 
 
 def fingerprint(problems: Sequence[Problem], **parameters: object) -> str:
-    """A hash of the problems' parameters, targets, weights and some of their rows."""
+    """A hash of the problems' parameters, targets, weights and rows."""
     data = problems[0].data
     digest = hashlib.blake2b(digest_size=16)
-    some = np.linspace(0, data.n_rows - 1, min(data.n_rows, _SAMPLE)).astype(np.int64)
-    sample = loaded(data.X[some])
-    sample = sample.toarray() if hasattr(sample, "toarray") else np.asarray(sample)
     kernel = data.kernel
     # a repr with an address would change between runs
     name = kernel.name if isinstance(kernel.name, str) else kernel.name.__qualname__
     for part in (data.X.shape, name, kernel.numbers, parameters):
         digest.update(repr(part).encode())
-    digest.update(np.ascontiguousarray(sample).tobytes())
+    for _, block in blocks_of(data.X):
+        for first in range(0, block.shape[0], _ROWS):
+            rows = block[first : first + _ROWS]
+            arrays = [rows.indptr, rows.indices, rows.data] if is_csr(rows) else [rows]
+            for array in arrays:
+                digest.update(np.ascontiguousarray(array).data)
     for problem in problems:
         digest.update(repr((problem.loss, problem.intercept, problem.total)).encode())
         digest.update(problem.y.tobytes())

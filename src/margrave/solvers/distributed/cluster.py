@@ -207,7 +207,10 @@ class Cluster:
             name: value.tolist() if isinstance(value, np.ndarray) else value
             for name, value in driver.items()
         }
-        self.checkpoint.save(arrays, numbers)
+        try:
+            self.checkpoint.save(arrays, numbers)
+        except OSError as error:  # a full disk must not end the fit
+            logger.warning("no checkpoint was written (%s); the fit goes on without", error)
 
     # --- shards ----------------------------------------------------------------------------
 
