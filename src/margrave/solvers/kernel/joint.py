@@ -197,7 +197,7 @@ def best_biases(problem: JointProblem, f: Floats, tol: float, time_left: float) 
         arguments = {"jac": True, "hess": curvature, "method": "trust-exact", "options": options}
         try:
             b = minimize(smooth, b, (t,), **arguments).x
-        except _core.Stopped:
+        except (_core.Stopped, ValueError):  # or scores that overflow: the kernel is indefinite
             return best
         b = b - b.mean()  # the same for all classes changes nothing
         value = loss(b)
