@@ -2,7 +2,7 @@
 // errors that remain; slow.
 #pragma once
 #include "compensated.hpp"
-#include "kernel.hpp"
+#include "kernel_value.hpp"
 #include "row_view.hpp"
 
 namespace margrave {

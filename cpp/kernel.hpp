@@ -61,6 +61,14 @@ inline double error_of_power(double size, double power) {
     return power == 1 ? size : 16 * std::pow(size, power) * std::pow(kUnit, power - 1);
 }
 
+template <class V>
+MARGRAVE_INLINE V integer_power(V x, int n) {
+    V result = V{} + 1;
+    for (; n > 0; n >>= 1, x *= x)
+        if (n & 1) result *= x;
+    return result;
+}
+
 struct KernelBase {
     static constexpr const char* parameters = "";
     // k(x + y, z) = k(x, z) + k(y, z)
@@ -191,32 +199,6 @@ struct KernelList {
 
 using Kernels =
     KernelList<Linear, Rbf, Polynomial, Sigmoid, Laplacian, Exponential, Matern32, Matern52>;
-
-// The kernel's value, without the offset, at what its pairing makes of two points.
-inline double value_of(const KernelParams& kernel, double number) {
-    double value = 0;
-    Kernels::visit(kernel.id, [&](auto k) {
-        value = decltype(k)::template map<Vec<double>, double>(kernel, splat(number))[0];
-    });
-    return value;
-}
-
-// A distance (or its square, as the pairing has it) from which on the values of a shift-invariant
-// kernel are below `value`, without the offset; infinite if there is none.
-inline double distance_below(const KernelParams& kernel, double value) {
-    double near = 0;
-    double far = 1e-30;
-    while (value_of(kernel, far) >= value) {
-        near = far;
-        far *= 16;
-        if (far > 1e30) return HUGE_VAL;
-    }
-    for (int i = 0; i < 60; ++i) {
-        const double middle = near + (far - near) / 2;
-        (value_of(kernel, middle) >= value ? near : far) = middle;
-    }
-    return far;
-}
 
 }  // namespace MARGRAVE_ISA
 }  // namespace margrave

@@ -32,7 +32,7 @@ constexpr Named<LossParams> kLossParameters[] = {
 
 inline namespace MARGRAVE_ISA {
 
-constexpr double kInfinity = __builtin_inf();
+constexpr double kInfinity = HUGE_VAL;
 
 // p log(p / q) + q - p >= 0, a term of Kullback-Leibler divergences, without cancellation where
 // d = q - p is small.

@@ -5,6 +5,9 @@
 // so that the linker can never replace the plain version of an inline function by one with
 // instructions that this processor lacks.
 #pragma once
+#ifdef __CUDACC__
+#include "cuda/scalar.hpp"
+#else
 #include <cstdint>
 
 #ifndef MARGRAVE_ISA
@@ -180,13 +183,6 @@ MARGRAVE_INLINE V fraction_power(V x, T p) {
     return x > 0 ? (t > 0 ? 1 / inverse : inverse) : V{};
 }
 
-template <class V>
-MARGRAVE_INLINE V integer_power(V x, int n) {
-    V result = V{} + 1;
-    for (; n > 0; n >>= 1, x *= x)
-        if (n & 1) result *= x;
-    return result;
-}
-
 }  // namespace MARGRAVE_ISA
 }  // namespace margrave
+#endif
