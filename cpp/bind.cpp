@@ -244,7 +244,11 @@ void bind_rows(nb::module_& m) {
                 return found;
             },
             "Values up to this, without the offset, may be left out of sums in double precision.")
-        .def_ro("name", &PyKernel::name);
+        .def_ro("name", &PyKernel::name)
+        .def_prop_ro(
+            "packed",
+            [](const PyKernel& kernel) { return nb::bytes(&kernel.params, sizeof kernel.params); },
+            "The struct that the compiled code reads.");
 }
 
 // A property of the loss itself.
@@ -272,6 +276,12 @@ void bind_traits(LossClass& c) {
                   "Whether the value has a derivative everywhere.");
     c.def_prop_ro("quadratic", trait([](const auto& loss) { return loss.quadratic; }),
                   "Whether the conjugate is a parabola on either side of zero.");
+    c.def_prop_ro("sides", trait([](const auto& loss) { return loss.sides; }),
+                  "Whether rows with y = +1 and y = -1 keep a sum each.");
+    c.def_prop_ro(
+        "packed",
+        [](const PyLoss& loss) { return nb::bytes(&loss.params, sizeof loss.params); },
+        "The struct that the compiled code reads.");
 }
 
 void bind_value(LossClass& c) {
@@ -310,6 +320,10 @@ void bind_conjugate(LossClass& c) {
     c.def("left_derivative", each_row(left), y, C, beta,
           "Derivative of the conjugate from the left; infinite at the lower bound.");
     c.def("box", box, y, C, "Bounds on beta.");
+    const auto start = [](const PyLoss& loss, Doubles y, Doubles C) {
+        return loss.map([](const auto& l, double y, double C) { return l.start(y, C); }, y, C);
+    };
+    c.def("start", start, y, C, "A feasible beta for a cold start.");
 }
 
 void bind_steps(LossClass& c) {

@@ -249,6 +249,10 @@ void bind_kernel_rows(nb::module_& m) {
              "For each row product, relative and the square root of k(x, x): the error of k(x, z) "
              "is at most product(x) product(z) + (relative(x) + relative(z)) |k(x, z)|, in units "
              "of rounding.")
+        .def_prop_ro(
+            "centre",
+            [](PyKernelRows& k) { return to_numpy(k.store.view<double>().exact->centre()); },
+            "What is subtracted from all rows; empty for nothing.")
         .def_prop_ro("cached_bytes", [](const PyKernelRows& k) { return k.store.cached_bytes(); })
         .def_prop_ro(
             "kernel_values",

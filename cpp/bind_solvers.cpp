@@ -252,6 +252,8 @@ class PyJoint : public PyDescent<JointPoint> {
     }
 };
 
+std::vector<double> copy_of(const std::vector<double>& values) { return values; }
+
 void make_fixed_part(FixedPart* to, const Doubles& shift, const Doubles& scores, double dual,
                      double gap, double bound) {
     if (scores.size()) check_length(std::int64_t(shift.size()), {scores.size()});
@@ -282,7 +284,12 @@ void bind_problems(nb::module_& m) {
         .def("__init__", &make_fixed_part, nb::arg("shift"), nb::arg("scores"), nb::arg("dual"),
              nb::arg("gap"), nb::arg("bound"),
              "Scores from the rows outside and from all; the outside rows' share of the dual and "
-             "of the gap; the objective of the zero model.");
+             "of the gap; the objective of the zero model.")
+        .def_prop_ro("shift", [](const FixedPart& part) { return to_numpy(copy_of(part.shift)); })
+        .def_prop_ro("scores", [](const FixedPart& part) { return to_numpy(copy_of(part.scores)); })
+        .def_ro("dual", &FixedPart::dual)
+        .def_ro("gap", &FixedPart::gap)
+        .def_ro("bound", &FixedPart::bound);
     nb::class_<DualProblem>(m, "DualProblem", "The dual problem on some blocks of rows.")
         .def("__init__", &make_dual_problem, nb::arg("blocks"), nb::arg("loss"), nb::arg("y"),
              nb::arg("C"), nb::kw_only(), nb::arg("start").none() = nb::none(),
@@ -298,14 +305,16 @@ void bind_descents(nb::module_& m) {
              nb::arg("is_hull"))
         .def(
             "check",
-            [](StallRule& rule, std::int64_t rounds, double primal, double dual, double gap) {
+            [](StallRule& rule, std::int64_t rounds, double primal, double dual, double gap,
+               double size) {
                 Round last;
                 last.primal = primal;
                 last.dual = dual;
                 last.gap = gap;
-                return rule.check(rounds, last, std::fabs(dual));
+                return rule.check(rounds, last, std::max(std::fabs(dual), size));
             },
             nb::arg("rounds"), nb::arg("primal"), nb::arg("dual"), nb::arg("gap"),
+            nb::arg("size") = 0.0,
             "Whether these figures, those of the last round, are no better than earlier ones.")
         .def_prop_rw("state", &StallRule::state, &StallRule::restore);
     descent_class<PyWorkingSet>(m, "WorkingSet", "The working-set solver for one problem.")

@@ -23,6 +23,8 @@ class KernelSource {
     virtual double diagonal(std::int64_t row) = 0;
     // Of this row's kernel values, where they are computed here.
     virtual Rounding rounding(std::int64_t) { return {}; }
+    // Subtracted from all rows before anything is computed; empty for none.
+    virtual std::vector<double> centre() const { return {}; }
     // out[q][j] = k(query q, point j); rows of `out` have room for whole panels
     virtual bool tile(const Subset& queries, const Subset& points, T* const* out, Watch* watch) = 0;
     // sums[j * outputs + m] = sum over queries of coef[q * outputs + m] k(query q, point j)

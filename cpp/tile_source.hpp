@@ -96,6 +96,8 @@ class TileSource final : public KernelSource<T> {
 
     double diagonal(std::int64_t row) override { return diagonal_of(size_of(row)); }
 
+    std::vector<double> centre() const override { return centre_; }
+
     Rounding rounding(std::int64_t row) override {
         const double size = size_of(row);
         Rounding found{};

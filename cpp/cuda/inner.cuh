@@ -186,7 +186,7 @@ class SetSolver {
         }
         if (threadIdx.x) return;
         *changes.count = count;
-        p_.changed += count;
+        p_.values += size_ * (long long)(size_) + count * p_.count;
         p_.steps += steps;
         p_.rounds += 1;
         if (count) return;

@@ -12,13 +12,14 @@ constexpr int kChunk = 1024;  // rows
 
 enum Ended : long long { kRunning, kConverged, kStalled };
 
-// One problem: its rows, what is given, and its figures. Python has the same list of fields.
+// One problem: its rows, what is given, and its figures; solved when its gap is at most `target`,
+// or its violation `enough`. Python has the same list of fields.
 struct Part {
     long long first, count, capacity;
-    double sums[2], scale, fixed_dual, fixed_gap, target;
+    double sums[2], scale, fixed_dual, fixed_gap, target, enough;
     double top[2], bottom[2], middle[2], bias[2];
     double violation, primal, dual, gap, own_gap, negligible, inner_share;
-    long long support, steps, rounds, members, changed, status;
+    long long support, steps, rounds, values, members, status;
 };
 
 // A number for each row of all problems.
@@ -182,7 +183,7 @@ __device__ inline void conclude(Part& p, const double* found, int chunks) {
     p.negligible =
         1e-3 * p.target * fmax(fabs(p.primal), fabs(p.dual)) / double(p.count);
     if (p.status == kRunning) {
-        if (p.own_gap <= p.target)
+        if (p.own_gap <= p.target || (p.enough > 0 && p.violation <= p.enough))
             p.status = kConverged;
         else if (!(p.violation > 0))
             p.status = kStalled;

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from margrave import _core
+from margrave import _core, cuda
 from margrave.kernels import Kernel, core_rows
 from margrave.progress import forever
 from margrave.rows import AnyRows, Matrix, blocks_of, is_csr
@@ -49,6 +49,7 @@ class Expansion:
         threads: int = 1,
         memory: int = 1 << 30,
         left: Callable[[], float] = forever,
+        device: cuda.Device | None = None,
     ) -> Floats:
         """Evaluate the model on rows X (kernel values with all training rows if precomputed).
 
@@ -64,6 +65,13 @@ class Expansion:
             sums = np.asarray(X[:, points] @ coef, dtype=np.float64)
         elif self.kernel.is_callable:
             sums = self._in_blocks(X, points, coef, memory, left)
+        elif device is not None:
+            there = cuda.scores_of(
+                *(device, self.kernel.core(), X, points, coef, self.precision, left())
+            )
+            if there is None:
+                raise _core.Stopped
+            sums = there
         else:
             work = X.shape[0] * points.shape[0] * X.shape[1]
             sums = _core.scores(

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from margrave import _core
+from margrave import _core, cuda
+from margrave.blocks.card import Block, solve_blocks
 from margrave.blocks.point import fixed_part, own_scores
 from margrave.problem import Floats, Problem
 from margrave.progress import left_until
@@ -112,7 +113,19 @@ class ActiveRows:
 
     def many(self, method: str, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Call a method several times."""
+        if method == "solve" and self.problem.data.device is not None:
+            return self._on_card(calls)
         return [getattr(self, method)(*call) for call in calls]
+
+    def _on_card(self, calls: Sequence[tuple[Any, ...]]) -> list[BlockChange]:
+        """Solve several blocks side by side on the graphics card."""
+        assert isinstance(self.kernel_rows, cuda.KernelRows)
+        point = self.beta, self.scores, self.dual
+        blocks = [Block(*call) for call in calls]
+        found = solve_blocks(
+            self.problem, self.kernel_rows, self.floor, point, blocks, _MOST_ROUNDS
+        )
+        return [BlockChange(*one) for one in found]
 
     def solve(self, rows: Rows, gap: float, violation: float, deadline: float) -> BlockChange:
         """Solve the problem in the variables of a block, all others fixed.

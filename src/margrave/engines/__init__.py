@@ -7,6 +7,7 @@ threads.py  the threads of this process, the default
 remote.py   common code of the engines with other processes
 dask.py     Dask clusters and collections; dask_workers.py  which workers are alive, calls to them
 mpi.py      the ranks of an MPI program; mpi_post.py  messages between them
+cuda.py     a graphics card
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from margrave.engines.tree import Traffic
 if TYPE_CHECKING:
     from distributed import Client
 
+    from margrave.engines.cuda import Cuda
     from margrave.engines.dask import Dask
     from margrave.engines.mpi import MPI
 
@@ -31,6 +33,7 @@ __all__ = [
     "ENGINES",
     "MOST_LOSSES",
     "MPI",
+    "Cuda",
     "Dask",
     "Engine",
     "Serial",
@@ -43,7 +46,11 @@ __all__ = [
 ]
 
 
-_MODULES = {"Dask": "margrave.engines.dask", "MPI": "margrave.engines.mpi"}
+_MODULES = {
+    "Cuda": "margrave.engines.cuda",
+    "Dask": "margrave.engines.dask",
+    "MPI": "margrave.engines.mpi",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -58,6 +65,7 @@ ENGINES: dict[str, Callable[..., Engine]] = {
     "threads": Threads,
     "dask": lambda *args: __getattr__("Dask")(*args),
     "mpi": lambda *args: __getattr__("MPI")(*args),
+    "cuda": lambda *args: __getattr__("Cuda")(*args),
 }
 
 

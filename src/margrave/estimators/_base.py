@@ -26,6 +26,7 @@ from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted
 
 from margrave.estimators._advice import advice, outside
+from margrave.estimators._card import card_of, on_card
 from margrave.estimators._context import FitContext
 from margrave.estimators._early import EarlyModel
 from margrave.estimators._input import CheckedInput, Floats, Rows
@@ -106,6 +107,9 @@ class KernelEstimator(CheckedInput):
         if not by_rows:
             columns.check(problems, self.memory_limit)
         problems = columns.narrow(problems)
+        device = card_of(self.engine, self.memory_limit)
+        if device is not None:
+            problems = on_card(problems, device, solver)
         order = RowOrder()
 
         def restored(solutions: Sequence[Solution]) -> list[Solution]:
@@ -133,7 +137,8 @@ class KernelEstimator(CheckedInput):
             try:
                 try:
                     keeps_order = not is_built_in(getattr(solver, "partition", None))
-                    if context is None and not as_published and not keeps_order:
+                    fixed_order = context is not None or device is not None or as_published
+                    if not fixed_order and not keeps_order:
                         order = RowOrder.of(problems, settings)
                         problems, starts = order.arrange(problems), order.arrange_starts(starts)
                         settings = order.within(settings)
@@ -431,7 +436,8 @@ class KernelEstimator(CheckedInput):
         model = Expansion(points, coef, self._kernel, nothing, precision)
         # only Python kernels need a budget, and computing it takes longer than predicting a row
         budget = parse_bytes(self.memory_limit) if self._kernel.is_callable else 1 << 30
-        return model.scores(X, threads=thread_count(self.n_jobs), memory=budget)
+        device = card_of(self.engine, self.memory_limit)
+        return model.scores(X, thread_count(self.n_jobs), budget, device=device)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the fitted model to a file that :func:`margrave.load` reads.

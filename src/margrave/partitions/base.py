@@ -11,11 +11,11 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from margrave import _core
+from margrave import _core, cuda
 from margrave.problem import Data
 from margrave.progress import forever
 from margrave.resources import one_blas_thread
-from margrave.rows import AnyRows, Matrix, RemoteRows, loaded, runs_of
+from margrave.rows import AnyRows, Matrix, RemoteRows, in_memory, loaded, runs_of
 
 Rows = NDArray[np.int64]
 
@@ -114,10 +114,25 @@ def check_count(k: int, n_rows: int) -> None:
         raise ValueError(f"{n_rows} rows cannot be split into {k} parts")
 
 
+@runtime_checkable
+class CardPlaces(Protocol):
+    """Places whose distances a graphics card can compute."""
+
+    def nearest_on(self, device: cuda.Device, X: Matrix) -> Rows:
+        """Nearest part of each row."""
+        ...
+
+
 def nearest(
-    places: Places, X: AnyRows, threads: int = 1, left: Callable[[], float] = forever
+    places: Places,
+    X: AnyRows,
+    threads: int = 1,
+    left: Callable[[], float] = forever,
+    device: cuda.Device | None = None,
 ) -> Rows:
     """Nearest part of every row; of equals the first."""
+    if device is not None and in_memory(X) and isinstance(places, CardPlaces):
+        return places.nearest_on(device, X)
     found = by_tiles(places, X, lambda D, first: D.argmin(axis=1), threads, left)
     return found.astype(np.int64)
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from margrave import cuda
 from margrave.kernels import Kernel
 from margrave.partitions.base import Parts, Places, Rows, by_tiles, check_count, nearest
 from margrave.problem import Data
@@ -66,10 +67,10 @@ class KMeans:
         dtype = np.float64 if _is_far(sample) else X.dtype
         places = Centres(_dense(sample[chosen]).astype(dtype))
         for _ in range(self.rounds):
-            label = nearest(places, sample, threads, left)
+            label = nearest(places, sample, threads, left, data.device)
             means = _means(label, k, sample)
             places = Centres(np.where(np.isnan(means), places.points, means).astype(dtype))
-        return settle(places, X, k, self.balanced, threads, left)
+        return settle(places, X, k, self.balanced, threads, left, data.device)
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,10 @@ class Centres:
         )
         np.subtract(self.half_squares, found, out=found)
         return found
+
+    def nearest_on(self, device: cuda.Device, X: Matrix) -> Rows:
+        """Nearest centre of each row, found by a graphics card."""
+        return cuda.nearest_centres(device, X, self.points)
 
     def keep(self, parts: Rows) -> Centres:
         """Leave out all but these parts."""
@@ -205,9 +210,13 @@ def settle(
     balanced: bool,
     threads: int,
     left: Callable[[], float],
+    device: cuda.Device | None = None,
 ) -> Parts:
     """Parts of all rows, without empty ones."""
-    label = level(places, X, k, threads, left) if balanced else nearest(places, X, threads, left)
+    if balanced:
+        label = level(places, X, k, threads, left)
+    else:
+        label = nearest(places, X, threads, left, device)
     used, label = np.unique(label, return_inverse=True)
     return Parts(label.astype(np.int64), places.keep(used))
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from margrave import _core
+from margrave import _core, cuda
 from margrave.problem.data import Data, Floats, RowNumbers
 
 Intercept = float | Floats  # one number, or one per class of a joint problem
@@ -139,6 +139,6 @@ class BaseProblem(ABC):
 
     @abstractmethod
     def core(
-        self, rows: _core.KernelRows, start: Floats | None, size: int, floor: float
-    ) -> _core.WorkingSet | _core.Joint:
+        self, rows: cuda.AnyKernelRows, start: Floats | None, size: int, floor: float
+    ) -> cuda.AnyWorkingSet | _core.Joint:
         """Make the compiled solver for this problem."""

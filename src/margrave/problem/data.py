@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from margrave import _core
+from margrave import _core, cuda
 from margrave.kernels import Kernel, core_rows
 from margrave.rows import (
     AnyRows,
@@ -42,11 +42,14 @@ class Data:
     kernel : Kernel
     starts : int64 array
         Boundaries of the blocks: block b is rows ``starts[b]:starts[b + 1]``.
+    device : Device, optional
+        The graphics card on which kernel values are computed.
     """
 
     X: Any  # `AnyRows`; which of them a solver gets is checked before it begins
     kernel: Kernel
     starts: RowNumbers
+    device: cuda.Device | None = None
 
     @property
     def n_rows(self) -> int:
@@ -120,12 +123,14 @@ class Data:
         threads: int,
         offset: float = 0.0,
         cache: bool = True,
-    ) -> _core.KernelRows:
+    ) -> cuda.AnyKernelRows:
         """Make the compiled source of kernel values.
 
         `memory` bytes are for packed and (with `cache`) computed rows, `buffer` for rows
         that are being computed.
         """
+        if self.device is not None:
+            return self._rows_on_card(precision, offset, threads)
         return _core.KernelRows(
             core_rows(self.X),
             self.kernel.core(offset) if self.is_native else None,
@@ -139,13 +144,27 @@ class Data:
             cache,
         )
 
+    def _rows_on_card(self, precision: str, offset: float, threads: int) -> cuda.KernelRows:
+        assert self.device is not None
+        here = replace(self, device=None)
+        return cuda.KernelRows(
+            self.device,
+            self.X,
+            self.kernel.core(offset) if self.is_native else None,
+            offset,
+            self.starts.tolist(),
+            precision,
+            lambda: here.kernel_rows("float64", 0, 1 << 20, threads, offset, cache=False),
+        )
+
     def restrict(self, rows: RowNumbers) -> Data:
         """Return a copy of some rows; in ascending order they fall into the same blocks."""
         if self.kernel.is_precomputed:
             X = self.X[np.ix_(rows, rows)]
         else:
             X = sample_rows(self.X, rows) if self.in_blocks else self.X[rows]
-        return Data(X, self.kernel, np.searchsorted(rows, self.starts).astype(np.int64))
+        starts = np.searchsorted(rows, self.starts).astype(np.int64)
+        return Data(X, self.kernel, starts, self.device)
 
     def is_definite(self, beta: Floats, scores: Floats, scale: float, noise: float = 1e-9) -> bool:
         """Whether beta'K beta >= 0 up to `noise` times the `scale` and rounding errors.

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from margrave import _core
+from margrave import _core, cuda
 from margrave.losses import Loss
 from margrave.problem.base import BaseProblem, Intercept, check_weights
 from margrave.problem.data import Data, Floats, RowNumbers
@@ -137,13 +137,27 @@ class Problem(BaseProblem):
 
     def core(
         self,
-        rows: _core.KernelRows,
+        rows: cuda.AnyKernelRows,
         start: Floats | None,
         size: int,
         floor: float,
         fixed: _core.FixedPart | None = None,
-    ) -> _core.WorkingSet:
+    ) -> cuda.AnyWorkingSet:
         """Make the compiled solver for this problem."""
+        if isinstance(rows, cuda.KernelRows):
+            return cuda.WorkingSet(
+                rows,
+                self.loss.core(floor),
+                self.data_rows,
+                self.y,
+                self.C,
+                start,
+                self.intercept == "free",
+                self.total,
+                self.least_scale,
+                fixed or self._fixed_part(),
+                size,
+            )
         problem = _core.DualProblem(
             self.block_list,
             self.loss.core(floor),

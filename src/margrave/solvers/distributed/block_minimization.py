@@ -127,6 +127,8 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
     ) -> list[Solution]:
         """Solve the problems: rounds for all of them, then one after the other."""
         problems = self._checked(problems)
+        if problems[0].data.device is not None:
+            return descend(problems, settings, starts, self._core_on_card, "pbm", self.size)
         division = Division(problems, settings, "pbm")
         moves = self._moves(problems, settings, division.engine)
         kept = found = None
@@ -146,6 +148,30 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
         if kept is not None and all(solution.converged for solution in solutions):
             kept.remove()
         return solutions
+
+    def _core_on_card(
+        self,
+        problem: Problem,
+        kernels: Kernels,
+        precision: str,
+        start: Floats | None,
+        floor: float,
+    ) -> Core:
+        """All rows on a graphics card, which solves the blocks side by side."""
+        if not self.moving or self.checkpoint is not None:
+            raise ValueError("engine='cuda' has moving blocks, without checkpoints")
+        plan = BlockPlan(
+            engine=resolve_engine(kernels.settings.engine, kernels.threads),
+            seed=kernels.seed,
+            memory=kernels.share // 4,
+            threads=kernels.threads,
+            blocks=self.blocks,
+            partition=None if self.partition is None else resolve_partition(self.partition),
+            rounds=self.rounds,
+            has_set=self.finish is not None,
+        )
+        core: Core = ActiveSet(problem, kernels, precision, start, floor, plan)
+        return HullCore(core, problem) if problem.is_hull else core
 
     def _moves(self, problems: Sequence[Problem], settings: Settings, engine: Engine) -> bool:
         """Whether blocks move; not where copies of the rows might not fit into memory."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from margrave import _core
 from margrave.blocks import DualBlock, PartResult, has_zero, zero_result
+from margrave.blocks.card import solve_together
 from margrave.engines import MOST_LOSSES, ShardLost, resolve_engine
 from margrave.partitions import Centres, Partition, Parts, split
 from margrave.problem import BaseProblem, Data, Floats, RowNumbers, Solution, is_single
@@ -149,6 +150,8 @@ class Division(Generic[P]):
 
     def _solved(self, pieces: list[Any], how: tuple[Any, ...]) -> list[list[PartResult | None]]:
         """Solve the parts on the engine; all of them again if a worker is lost."""
+        if self.data.device is not None:
+            return solve_together(pieces, *how)
         for attempt in itertools.count(1):
             try:
                 with self.engine.scatter(DualBlock, pieces) as shards:
@@ -205,20 +208,22 @@ class Division(Generic[P]):
 
     def _copies(self, parts: Parts, batch: Rows) -> list[Data]:
         """Data of some parts, with copies of their rows."""
-        X, kernel = self.data.X, self.data.kernel
-        if kernel.is_precomputed or self.data.is_remote or is_csr(X):
+        X = self.data.X
+        if self.data.kernel.is_precomputed or self.data.is_remote or is_csr(X):
             return [self.data.restrict(parts.rows[c]) for c in batch]
         rows = sample_rows(X, np.concatenate([parts.rows[c] for c in batch]))
         ends = np.cumsum(parts.sizes[batch])
         return [
-            Data(rows[end - size : end], kernel, self._starts(parts.rows[c]))
+            replace(self.data, X=rows[end - size : end], starts=self._starts(parts.rows[c]))
             for c, size, end in zip(batch, parts.sizes[batch], ends, strict=True)
         ]
 
     def _outlines(self, parts: Parts, batch: Rows) -> list[Data]:
         """Data of some parts without columns, where there is no time to solve them."""
         return [
-            Data(np.empty((parts.sizes[c], 0)), self.data.kernel, self._starts(parts.rows[c]))
+            replace(
+                self.data, X=np.empty((parts.sizes[c], 0)), starts=self._starts(parts.rows[c])
+            )
             for c in batch
         ]
 

@@ -63,7 +63,10 @@ def sample_start(problem: Problem, kernels: Kernels, precision: str, floor: floa
     model = Expansion(part.data.X, beta[:, None], part.data.kernel, np.zeros(1), precision)
     try:
         f = model.scores(
-            problem.data.X[problem.data_rows], kernels.threads, left=kernels.seconds_left
+            problem.data.X[problem.data_rows],
+            kernels.threads,
+            left=kernels.seconds_left,
+            device=problem.data.device,
         )[:, 0]
     except _core.Stopped:
         return None

@@ -147,5 +147,6 @@ def core_of(
 
 def _plan(kernels: Kernels) -> BlockPlan:
     """Moving blocks on the threads that this problem has."""
-    engine = resolve_engine(None, kernels.threads)
+    on_card = kernels.data.device is not None
+    engine = resolve_engine(kernels.settings.engine if on_card else None, kernels.threads)
     return BlockPlan(engine, kernels.seed, kernels.share // 4, kernels.threads)

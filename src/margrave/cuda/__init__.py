@@ -1,0 +1,42 @@
+"""Problems on a graphics card, behind the interface of the compiled core.
+
+device.py       the card: memory, programs compiled for it when first used, Ctrl-C between steps
+rows.py         rows on the card: products with their kernel matrix, and scores of new rows
+batch.py        many problems side by side, a working set each: one round of all
+working_set.py  the solver of one problem, in place of the core's WorkingSet
+clusters.py     nearest centres
+
+The arithmetic of losses and kernels is that of ``cpp/loss.hpp`` and ``cpp/kernel.hpp``; the folder
+``cpp/cuda`` has tiles, points, choices and the inner solver. CuPy is imported when a card is used.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from margrave import _core
+from margrave.cuda.batch import RUNNING, STALLED, Batch, Outline
+from margrave.cuda.clusters import nearest_centres
+from margrave.cuda.device import Device, cards, deferred_interrupt
+from margrave.cuda.rows import KernelRows, scores_of
+from margrave.cuda.working_set import WorkingSet, start_of
+
+AnyKernelRows: TypeAlias = "_core.KernelRows | KernelRows"
+AnyWorkingSet: TypeAlias = "_core.WorkingSet | WorkingSet"
+
+__all__ = [
+    "RUNNING",
+    "STALLED",
+    "AnyKernelRows",
+    "AnyWorkingSet",
+    "Batch",
+    "Device",
+    "KernelRows",
+    "Outline",
+    "WorkingSet",
+    "cards",
+    "deferred_interrupt",
+    "nearest_centres",
+    "scores_of",
+    "start_of",
+]

@@ -1,0 +1,322 @@
+"""Rows on a graphics card: products with their kernel matrix, and scores of new rows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from margrave import _core
+from margrave.cuda.device import Device
+from margrave.rows import Matrix, is_csr
+
+Floats = NDArray[np.float64]
+Rows = NDArray[np.int64]
+
+REAL = {"float32": "float", "float64": "double"}
+_DEEP = 8  # features are padded to a multiple, as tiles read them
+_AT_ONCE = 1 << 24  # numbers converted at a time
+POINTS, TILE_ROWS = 128, {"float32": 128, "float64": 64}  # of a tile
+_LAUNCH = 2e10  # kernel values per launch: a tenth of a second or so
+_BUSY = 528  # thread blocks that keep a card busy
+_SKETCH = 1000  # rows from which a centre is computed
+_FEW_OUTPUTS = 4  # columns of coefficients that are summed in tiles, with values computed for each
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel as the card needs it: its number (-1 for given values) and its parameters."""
+
+    number: int
+    packed: bytes
+
+    @classmethod
+    def of(cls, core: _core.Kernel | None, offset: float) -> Kernel:
+        """From the compiled kernel, which has the offset; None for given values."""
+        if core is None:
+            return cls(-1, _core.Kernel("linear", offset=offset).packed)
+        return cls(list(_core.KERNELS).index(core.name), core.packed)
+
+
+@dataclass(frozen=True)
+class DeviceRows:
+    """Rows on the card, padded, around a centre, and their squared lengths."""
+
+    entries: Any
+    sizes: Any
+
+    @property
+    def width(self) -> int:
+        """Numbers from one row to the next."""
+        return int(self.entries.shape[1])
+
+    def take(self, rows: Any) -> DeviceRows:
+        """Copy some of the rows."""
+        return DeviceRows(self.entries[rows], self.sizes[rows])
+
+
+def upload(device: Device, X: Matrix, dtype: str, centre: Floats, is_given: bool) -> DeviceRows:
+    """Copy rows to the card in some precision, dense, less the centre."""
+    cupy = device.cupy
+    n, d = X.shape
+    width = d if is_given else -(-max(1, d) // _DEEP) * _DEEP
+    entries = cupy.zeros((n, width), dtype=dtype)
+    sizes = cupy.zeros(n, dtype=dtype)
+    middle = cupy.asarray(centre) if len(centre) else None
+    step = max(1, _AT_ONCE // max(1, d))
+    for first in range(0, n, step):
+        some = X[first : first + step]
+        part = cupy.asarray(some.toarray() if is_csr(some) else np.ascontiguousarray(some))
+        if middle is not None:
+            part = part - middle  # in double precision
+        own = entries[first : first + step]
+        own[:, :d] = part
+        if not is_given:
+            exact = own.astype(cupy.float64)
+            sizes[first : first + step] = (exact * exact).sum(axis=1)
+    return DeviceRows(entries, sizes)
+
+
+class KernelRows:
+    """Kernel rows on a card; the counterpart of the core's class of this name.
+
+    Parameters
+    ----------
+    device : Device
+    X : ndarray or CSR of shape (n, d)
+    kernel : compiled kernel with the offset, or None where X holds kernel values
+    offset : float
+    starts : list of int
+        Where the blocks of rows begin.
+    dtype : {"float32", "float64"}
+    make_host : function that returns the same rows in the core
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        X: Matrix,
+        kernel: _core.Kernel | None,
+        offset: float,
+        starts: list[int],
+        dtype: str,
+        make_host: Callable[[], _core.KernelRows],
+    ) -> None:
+        self.device, self.X, self.core = device, X, kernel
+        self.starts, self.dtype, self.make_host = starts, dtype, make_host
+        self.kernel = Kernel.of(kernel, offset)
+        self.kernel_values = 0
+
+    @cached_property
+    def host(self) -> _core.KernelRows:
+        """The same rows in the core, in double precision, for what is done there."""
+        return self.make_host()
+
+    @cached_property
+    def centre(self) -> Floats:
+        """What is subtracted from rows before kernel values are computed."""
+        return np.empty(0) if self.core is None else self.host.centre
+
+    def rows(self, dtype: str) -> DeviceRows:
+        """The rows on the card in some precision."""
+        centre = self.centre
+
+        def make() -> DeviceRows:
+            return upload(self.device, self.X, dtype, centre, self.core is None)
+
+        found: DeviceRows = self.device.copy_of(
+            self.X, f"{dtype} {centre.tobytes().hex()[:64] if len(centre) else ''}", make
+        )
+        return found
+
+    # --- the interface of the core's KernelRows ------------------------------------------------
+
+    def multiply(
+        self, rows: Rows, coef: Floats, points: Rows, exact: bool, time_left: float
+    ) -> tuple[Floats | None, bool]:
+        """K[points, rows] @ coef; None if the time is over."""
+        dtype = "float64" if exact else self.dtype
+        with self.device.at_work():
+            own = self.rows(dtype)
+            sums = sums_of(
+                self.device, self.kernel, dtype, own, points, own, rows, coef, time_left, same=True
+            )
+        self.kernel_values += len(rows) * len(points) if sums is not None else 0
+        return sums, False
+
+    def block_sums(self, rows: Rows, coef: Floats, block: int) -> Floats:
+        """coef.T @ K[rows, block]."""
+        points = np.arange(self.starts[block], self.starts[block + 1])
+        sums, _ = self.multiply(rows, coef, points, False, 1e18)
+        assert sums is not None
+        return np.ascontiguousarray(sums.T)
+
+    def diagonal(self, points: Rows) -> Floats:
+        """Kernel values of these rows with themselves."""
+        return self.host.diagonal(points)
+
+    def multiply_carefully(
+        self, rows: Rows, coef: Floats, points: Rows, time_left: float
+    ) -> tuple[Floats | None, Floats | None]:
+        """K[points, rows] @ coef by compensated sums, with bounds on the errors: by the core."""
+        return self.host.multiply_carefully(rows, coef, points, time_left)
+
+    def rounding(self, points: Rows) -> tuple[Floats, Floats, Floats]:
+        """What rounding does to kernel values; see the core."""
+        return self.host.rounding(points)
+
+    @property
+    def cached_bytes(self) -> int:
+        """Values are computed when needed."""
+        return 0
+
+
+def sums_of(
+    device: Device,
+    kernel: Kernel,
+    dtype: str,
+    points: DeviceRows,
+    which: Rows | None,
+    rows: DeviceRows,
+    chosen: Rows | None,
+    coef: Floats,
+    time_left: float,
+    same: bool,
+) -> Floats | None:
+    """Sums over some rows of coefficients times kernel values with some points.
+
+    One column per column of coef; None if the time is over. `same` points and rows have a distance
+    of exactly zero.
+    """
+    cupy, deadline = device.cupy, time.monotonic() + time_left
+    n = points.entries.shape[0] if which is None else len(which)
+    m, outputs = coef.shape
+    found = np.zeros((n, outputs))
+    if n == 0 or m == 0:
+        return found
+    many = outputs > _FEW_OUTPUTS
+    weights = cupy.asarray(coef, dtype=dtype)
+    chosen_there = None if chosen is None else cupy.asarray(chosen, dtype=cupy.int32)
+    which_there = None if which is None else cupy.asarray(which, dtype=cupy.int32)
+    step = max(POINTS, int(_LAUNCH / m) // POINTS * POINTS)
+    if many:  # tiles of values are kept: in an eighth of the memory
+        step = min(step, max(1, device.limit // (8 * np.dtype(dtype).itemsize * m)))
+    for first in range(0, n, step):
+        if time.monotonic() > deadline:
+            return None
+        last = min(n, first + step)
+        tile = Tiles(device, kernel, dtype, points, which_there, rows, chosen_there, same)
+        if many:
+            values = tile.values(first, last, m)
+            found[first:last] = cupy.asnumpy(values @ weights)
+        else:
+            for column in range(outputs):
+                one = cupy.ascontiguousarray(weights[:, column])
+                found[first:last, column] = cupy.asnumpy(tile.sums(first, last, m, one))
+    return found
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Kernel values of points with rows, of one problem."""
+
+    device: Device
+    kernel: Kernel
+    dtype: str
+    points: DeviceRows
+    which: Any
+    rows: DeviceRows
+    chosen: Any
+    same: bool
+
+    def _arguments(self, first: int, last: int, count: int) -> tuple[Any, ...]:
+        cupy = self.device.cupy
+        ranges = cupy.asarray([first, last - first, 0, count], dtype=cupy.int32)
+        return (
+            self.device.struct(self.kernel.packed),
+            np.int32(self.rows.width),
+            *(self.points.entries, self.points.sizes, _pointer(self.which)),
+            *(ranges[0:1], ranges[1:2]),
+            *(self.rows.entries, self.rows.sizes, _pointer(self.chosen)),
+            *(ranges[2:3], ranges[3:4]),
+            np.int32(self.same),
+        )
+
+    def _function(self, name: str) -> Any:
+        return self.device.function(
+            "tiles", name, KERNEL=self.kernel.number, REAL=REAL[self.dtype]
+        )
+
+    def sums(self, first: int, last: int, count: int, coef: Any) -> Any:
+        """Sums over all rows of coefficients times values, for points `first` to `last`."""
+        cupy = self.device.cupy
+        tiles = -(-(last - first) // POINTS)
+        shares = shares_of(tiles, count, self.dtype)
+        out = cupy.empty((shares, last), dtype=cupy.float64)
+        self._function("sum")(
+            (tiles, shares, 1),
+            (256,),
+            (*self._arguments(first, last, count), coef, out, np.int64(last)),
+        )
+        return out[:, first:].sum(axis=0)
+
+    def values(self, first: int, last: int, count: int) -> Any:
+        """The values themselves."""
+        cupy = self.device.cupy
+        out = cupy.empty((last - first, count), dtype=self.dtype)
+        grid = (-(-(last - first) // POINTS), -(-count // TILE_ROWS[self.dtype]), 1)
+        self._function("store")(
+            grid, (256,), (*self._arguments(first, last, count), out, np.int64(0), np.int32(count))
+        )
+        return out
+
+
+def shares_of(tiles: int, rows: int, dtype: str) -> int:
+    """Thread blocks that share the rows of a tile of points, so that the card is busy."""
+    return max(1, min(16, _BUSY // max(1, tiles), -(-rows // TILE_ROWS[dtype])))
+
+
+def _pointer(array: Any) -> Any:
+    return np.uint64(0) if array is None else array
+
+
+def scores_of(
+    device: Device,
+    kernel: _core.Kernel,
+    X: Matrix,
+    points: Matrix,
+    coef: Floats,
+    precision: str,
+    seconds: float,
+) -> Floats | None:
+    """Sums over points of coefficients times kernel values with new rows, on a card.
+
+    None if the time is over.
+    """
+    number = list(_core.KERNELS).index(kernel.name)
+    centre = np.empty(0)
+    if kernel.shift_invariant and not is_csr(X) and not is_csr(points):
+        some = points[:: points.shape[0] // _SKETCH + 1]
+        centre = np.asarray(some).mean(axis=0, dtype=np.float64)
+    width = -(-max(1, X.shape[1]) // _DEEP) * _DEEP
+    bytes_per_row = 4 * width * np.dtype(precision).itemsize
+    step = max(POINTS, device.limit // 4 // bytes_per_row)
+    deadline = time.monotonic() + seconds
+    found = np.empty((X.shape[0], coef.shape[1]))
+    with device.at_work():
+        there = upload(device, points, precision, centre, False)
+        for first in range(0, X.shape[0], step):  # what does not fit is streamed
+            rows = upload(device, X[first : first + step], precision, centre, False)
+            sums = sums_of(
+                *(device, Kernel(number, kernel.packed), precision, rows, None, there, None, coef),
+                *(deadline - time.monotonic(), False),
+            )
+            if sums is None:
+                return None
+            found[first : first + step] = sums
+    return found

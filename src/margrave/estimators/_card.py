@@ -1,0 +1,70 @@
+"""Fits and predictions on a graphics card: which there are, and problems that carry the card."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from margrave.cuda import Device
+from margrave.engines import EngineLike, resolve_engine
+from margrave.engines.cuda import Cuda
+from margrave.problem import BaseProblem, is_single
+from margrave.resources import parse_bytes
+from margrave.solvers import Solver
+from margrave.solvers.auto import Auto
+from margrave.solvers.distributed.block_minimization import BlockMinimization
+from margrave.solvers.divide.divide_and_conquer import DivideAndConquer
+from margrave.solvers.hull.pairs import PairSwaps
+from margrave.solvers.kernel.working_set import WorkingSet
+
+P = TypeVar("P", bound=BaseProblem)
+
+_SOLVERS = {
+    "auto": Auto,
+    "exact": WorkingSet,
+    "dc": DivideAndConquer,
+    "pbm": BlockMinimization,
+    "pairs": PairSwaps,
+}
+
+
+def is_card(engine: EngineLike) -> bool:
+    """Whether an engine is a graphics card."""
+    return engine == "cuda" or isinstance(engine, Cuda)
+
+
+def card_of(engine: EngineLike, memory_limit: int | str | None) -> Device | None:
+    """The graphics card of an engine, if it is one."""
+    if not is_card(engine):
+        return None
+    chosen = resolve_engine(engine, 1)
+    assert isinstance(chosen, Cuda)
+    return chosen.card(None if memory_limit is None else parse_bytes(memory_limit))
+
+
+def on_card(problems: Sequence[P], device: Device, solver: Solver) -> list[P]:
+    """The problems with the card, or raise for what it cannot solve."""
+    if not isinstance(solver, tuple(_SOLVERS.values())):
+        raise ValueError(
+            f"engine='cuda' has no solver {type(solver).__name__}; it has"
+            f" {', '.join(map(repr, _SOLVERS))}"
+        )
+    data = problems[0].data
+    if not data.in_memory:
+        raise ValueError(
+            "engine='cuda' needs the rows in one array; rows in blocks or on workers have the"
+            " engines 'threads', 'dask' and 'mpi'"
+        )
+    if data.kernel.is_callable:
+        raise ValueError(
+            "engine='cuda' cannot call a Python kernel; pass its values with"
+            " kernel='precomputed', or use engine=None"
+        )
+    if not all(map(is_single, problems)):
+        raise ValueError(
+            f"engine='cuda' has no joint problems of several classes ({problems[0].loss_name!r});"
+            " it has one binary problem per class or pair: multi_class='ovr' or 'ovo'"
+        )
+    found = replace(data, device=device)
+    return [problem.with_data(found) for problem in problems]
