@@ -103,7 +103,7 @@ def _solve(
     lengths = [block.problems[0].data.n_rows for block in blocks]
     begins = dict(zip(map(id, blocks), np.cumsum([0, *lengths[:-1]]), strict=True))
     first = blocks[0].problems[0]
-    data = Data(X, first.data.kernel, np.array([0, len(lengths)]), first.data.device)
+    data = Data(X, first.data.kernel, np.array([0, sum(lengths)]), first.data.device)
     device = first.data.device
     assert device is not None and isinstance(first, Problem)
     outlines = []

@@ -132,8 +132,8 @@ class WorkingSet:
         if at["status"] != RUNNING:
             records.append(self._record(at))
             return "converged" if at["status"] == CONVERGED else "stalled"
-        size = self.sums[0] ** 2  # of the terms behind the dual value
-        if self.stall.check(self.rounds, at["primal"], at["dual"], at["gap"], size) or (
+        figures = at["primal"], at["dual"], at["gap"]
+        if self.stall.check(self.rounds, *figures, self._dual_size()) or (
             -at["dual"] > 1.001 * self.bound + 1e-3 * self.scale + 1e-300  # indefinite
         ):
             records.append(self._record(at))
@@ -142,6 +142,14 @@ class WorkingSet:
         self.rounds += 1
         records.append(self._record(at))
         return "running"
+
+    def _dual_size(self) -> float:
+        """The size of the terms behind the dual value, where a sum is given; see the core."""
+        if self.rounds == 0 or not any(self.sums):
+            return 0.0
+        members = self.device.cupy.asnumpy(self.batch.set_rows[: self.batch.set_count[0].item()])
+        diagonal = self.kernel_rows.diagonal(members.astype(np.int64))
+        return self.sums[0] ** 2 * float(np.abs(diagonal).max(initial=0.0))
 
     def _begin(self, time_left: float) -> bool:
         """The scores of a start that is not zero."""
