@@ -245,6 +245,18 @@ void bind_rows(nb::module_& m) {
             },
             "Values up to this, without the offset, may be left out of sums in double precision.")
         .def_ro("name", &PyKernel::name)
+        .def(
+            "far",
+            [](const PyKernel& kernel, bool single) {
+                bool local = false;
+                Kernels::visit(kernel.params.id,
+                               [&](auto k) { local = is_shift_invariant<decltype(k)>; });
+                const double value = single ? kNegligible<float> : kNegligible<double>;
+                return local ? distance_below(kernel.params, value / 2) : HUGE_VAL;
+            },
+            nb::arg("single"),
+            "The distance (or its square, as the kernel has it) from which on values are "
+            "negligible, in single precision or in double.")
         .def_prop_ro(
             "packed",
             [](const PyKernel& kernel) { return nb::bytes(&kernel.params, sizeof kernel.params); },

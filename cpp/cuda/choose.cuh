@@ -24,6 +24,7 @@ class Chooser {
 
     __device__ int available(bool up) const {
         int found = 0;
+#pragma unroll 8
         for (long long i = threadIdx.x; i < count_; i += blockDim.x)
             found += up ? key_[i] > 0 : key_[i] < 0;
         return total(found);
@@ -69,6 +70,7 @@ class Chooser {
         const int width = shift ? 11 : 10;
         for (int b = threadIdx.x; b < kBins; b += blockDim.x) s_.bins[b] = 0;
         __syncthreads();
+#pragma unroll 8
         for (long long i = threadIdx.x; i < count_; i += blockDim.x) {
             const unsigned bits = bits_of(key_[i], up);
             if (bits && (shift == 21 || bits >> (shift + width) == known))

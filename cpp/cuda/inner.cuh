@@ -25,6 +25,10 @@ class SetSolver {
     static constexpr int kSides = 1 + int(L::sides);
 
   public:
+    // What is given of each variable of the set, side by side.
+    struct Given {
+        double *y, *C, *diagonal;
+    };
     struct Moved {
         double y, C, beta, lo, hi, diagonal, minus_f, derivative;
     };
@@ -38,7 +42,7 @@ class SetSolver {
     };
 
     __device__ SetSolver(const L& loss, const Variables& v, Part& part, const int* members,
-                         const T* kernel, int leading, Shared& shared)
+                         const T* kernel, int leading, Shared& shared, const Given& given)
         : loss_(loss),
           v_(v),
           p_(part),
@@ -47,8 +51,16 @@ class SetSolver {
           leading_(leading),
           size_(int(part.members)),
           tolerance_(T(part.inner_share * part.violation)),
-          most_(100LL * part.members),
-          s_(shared) {
+          most_(part.most_steps * part.members),
+          s_(shared),
+          given_(given) {
+        for (int i = threadIdx.x; i < size_; i += blockDim.x) {
+            const long long row = p_.first + members_[i];
+            given_.y[i] = v_.y[row];
+            given_.C[i] = v_.C[row];
+            given_.diagonal[i] = double(value(i, i));
+        }
+        __syncthreads();
 #pragma unroll
         for (int k = 0; k < V; ++k) {
             const int i = place(k);
@@ -60,12 +72,10 @@ class SetSolver {
             curvature_[k] = 1;
             if (i >= size_) continue;
             const long long row = p_.first + members_[i];
-            const double y = v_.y[row];
-            const double C = v_.C[row];
             beta_[k] = v_.beta[row];
             minus_f_[k] = T(-v_.scores[row]);
-            side_[k] = y < 0;
-            curvature_[k] = T(diagonal(i) + loss_.curvature(y, C, y > 0));
+            side_[k] = given_.y[i] < 0;
+            curvature_[k] = T(curvature_of(i));
             moved(k);
         }
     }
@@ -98,10 +108,9 @@ class SetSolver {
 #pragma unroll
             for (int k = 0; k < V; ++k) {
                 if (place(k) != changed) continue;
-                const long long row = p_.first + members_[changed];
                 const double before = beta_[k];
-                beta_[k] = one_step(loss_, v_.y[row], v_.C[row], before, -double(minus_f_[k]),
-                                    diagonal(changed));
+                beta_[k] = one_step(loss_, given_.y[changed], given_.C[changed], before,
+                                    -double(minus_f_[k]), given_.diagonal[changed]);
                 s_.change = beta_[k] - before;
                 if (beta_[k] != before) {
                     moved(k);
@@ -119,7 +128,7 @@ class SetSolver {
     __device__ long long swap() {
         T by = 0;
         T raised_row[V] = {};
-        int lowered = 0;
+        T lowered_row[V] = {};
         int turn = 0;
         int second_turn = 0;
         for (long long steps = 0;; ++steps) {
@@ -128,7 +137,7 @@ class SetSolver {
             for (int k = 0; k < V; ++k) {
                 const int i = place(k);
                 if (i >= size_) continue;
-                minus_f_[k] -= by * (raised_row[k] - value(lowered, i));
+                minus_f_[k] -= by * (raised_row[k] - lowered_row[k]);
 #pragma unroll
                 for (int s = 0; s < kSides; ++s)
                     if (kSides == 1 || side_[k] == s) {
@@ -145,7 +154,7 @@ class SetSolver {
             const T violation = raise.value + (side ? best[2 * kSides - 1] : best[1]).value;
             if (steps >= most_ || !(violation > tolerance_)) return steps;
             const int raised = raise.at;
-            const T curvature = T(diagonal(raised) + curvature_of(raised));
+            const T curvature = T(curvature_of(raised));
             Best<T> gain[1];
 #pragma unroll
             for (int k = 0; k < V; ++k) {
@@ -162,7 +171,10 @@ class SetSolver {
             }
             decide(s_.second, gain, second_turn);
             if (!(gain[0].value > 0)) return steps;
-            lowered = gain[0].at;
+            const int lowered = gain[0].at;
+#pragma unroll
+            for (int k = 0; k < V; ++k)  // on its way while the step is computed
+                if (place(k) < size_) lowered_row[k] = value(lowered, place(k));
             move_pair(raised, lowered, raised_row);
             by = T(s_.change);
         }
@@ -186,7 +198,7 @@ class SetSolver {
         }
         if (threadIdx.x) return;
         *changes.count = count;
-        p_.values += size_ * (long long)(size_) + count * p_.count;
+        p_.values += size_ * (long long)(size_);
         p_.steps += steps;
         p_.rounds += 1;
         if (count) return;
@@ -203,16 +215,13 @@ class SetSolver {
     __device__ T value(int row, int column) const {
         return kernel_[std::int64_t(row) * leading_ + column];
     }
-    __device__ double diagonal(int i) const { return double(value(i, i)); }
     __device__ double curvature_of(int i) const {
-        const long long row = p_.first + members_[i];
-        return loss_.curvature(v_.y[row], v_.C[row], v_.y[row] > 0);
+        return given_.diagonal[i] + loss_.curvature(given_.y[i], given_.C[i], given_.y[i] > 0);
     }
     // Updates the derivatives and the room of a variable that has a new value.
     __device__ void moved(int k) {
-        const long long row = p_.first + members_[place(k)];
-        const double y = v_.y[row];
-        const double C = v_.C[row];
+        const double y = given_.y[place(k)];
+        const double C = given_.C[place(k)];
         const double lo = loss_.lo(y, C);
         const double hi = loss_.hi(y, C);
         right_[k] = beta_[k] < hi ? T(loss_.right_derivative(y, C, beta_[k])) : T(kInfinity);
@@ -252,10 +261,10 @@ class SetSolver {
     }
 
     __device__ Moved described(int k, T derivative) const {
-        const long long row = p_.first + members_[place(k)];
-        const double y = v_.y[row];
-        const double C = v_.C[row];
-        return {y,           C, beta_[k], loss_.lo(y, C), loss_.hi(y, C), diagonal(place(k)),
+        const int i = place(k);
+        const double y = given_.y[i];
+        const double C = given_.C[i];
+        return {y,           C, beta_[k], loss_.lo(y, C), loss_.hi(y, C), given_.diagonal[i],
                 minus_f_[k], derivative};
     }
 
@@ -297,6 +306,7 @@ class SetSolver {
     T tolerance_;
     long long most_;
     Shared& s_;
+    const Given given_;
     double beta_[V];
     T minus_f_[V], right_[V], left_[V], curvature_[V], room_up_[V], room_down_[V];
     int side_[V];
@@ -308,6 +318,7 @@ __device__ void solve_set(const L& loss, const Variables& v, Part& p, const Memb
                           bool has_free_intercept) {
     using Solver = SetSolver<L, T, V>;
     __shared__ typename Solver::Shared shared;
+    extern __shared__ double given[];  // three numbers for each variable
     if (p.status != kRunning || *set.count == 0) {
         if (threadIdx.x == 0) {
             *changes.count = 0;
@@ -316,7 +327,8 @@ __device__ void solve_set(const L& loss, const Variables& v, Part& p, const Memb
         return;
     }
     __syncthreads();
-    Solver solver(loss, v, p, set.own, kernel, leading, shared);
+    Solver solver(loss, v, p, set.own, kernel, leading, shared,
+                  {given, given + leading, given + 2 * leading});
     const long long steps = has_free_intercept ? solver.swap() : solver.descend();
     __syncthreads();
     solver.finish(steps, changes);

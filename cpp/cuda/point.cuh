@@ -12,10 +12,11 @@ constexpr int kChunk = 1024;  // rows
 
 enum Ended : long long { kRunning, kConverged, kStalled };
 
-// One problem: its rows, what is given, and its figures; solved when its gap is at most `target`,
+// One problem: its rows, what is given, and its figures; a working set takes at most `most_steps`
+// per variable, and the problem is solved when its gap is at most `target`,
 // or its violation `enough`. Python has the same list of fields.
 struct Part {
-    long long first, count, capacity;
+    long long first, count, capacity, most_steps;
     double sums[2], scale, fixed_dual, fixed_gap, target, enough;
     double top[2], bottom[2], middle[2], bias[2];
     double violation, primal, dual, gap, own_gap, negligible, inner_share;
@@ -196,6 +197,7 @@ __device__ void find_best_bias(const Point<L>& at, Part& p) {
     for (int s = 0; s <= int(L::sides); ++s) {
         const auto slope = [&](double b) {
             double sum = 0;
+#pragma unroll 8
             for (long long i = p.first + threadIdx.x; i < p.first + p.count; i += blockDim.x)
                 if (at.side(i) == s) sum += at.loss.slope(at.v.y[i], at.v.C[i], at.v.scores[i] + b);
             return p.sums[s] + total(sum);
@@ -209,6 +211,7 @@ __device__ void find_best_bias(const Point<L>& at, Part& p) {
         double chosen = from;
         for (double b : trials) {
             double gap = 0;
+#pragma unroll 8
             for (long long i = p.first + threadIdx.x; i < p.first + p.count; i += blockDim.x)
                 if (at.side(i) == s) gap += at.gap(i, b);
             gap = total(gap);

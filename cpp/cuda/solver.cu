@@ -1,4 +1,5 @@
-// Entry points: the working-set solver for one loss (LOSS, its number) in one precision (REAL).
+// Entry points: the working-set solver for one loss (LOSS, its number) in one precision (REAL), with
+// so many VARIABLES for each of at most so many THREADS.
 // `parts` are problems that are solved side by side; see working_set.hpp for a round.
 #include "cuda/inner.cuh"
 #include "cuda/tiles.cuh"
@@ -50,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(1024)
     choose(*v, parts[blockIdx.x], {members + at, rows + at, count + blockIdx.x}, has_free);
 }
 
-extern "C" __global__ void __launch_bounds__(1024)
+extern "C" __global__ void __launch_bounds__(THREADS)
     solve(const LossParams* loss, const Variables* v, Part* parts, int* members, int* rows,
           int* count, int size, const REAL* kernel, long long stride, int leading,
           int* changed_rows, REAL* changed_coef, int* changed_count, int has_free) {

@@ -37,6 +37,17 @@ struct Points {
     __device__ int row(int i) const { return which ? which[i] : i; }
 };
 
+// Boxes around tiles of rows (the range of each feature), and the distance from which on kernel
+// values are negligible: tiles that are farther apart are skipped. `computed` counts the values of
+// the others, of each problem, `apart` numbers from one to the next.
+template <class T>
+struct Boxes {
+    const T* of_rows;  // null: nothing is skipped
+    T far;
+    unsigned long long* computed;
+    int apart;
+};
+
 // Where each problem's points (or rows) begin in a list, and how many there are.
 struct Ranges {
     const int* first;
@@ -52,6 +63,9 @@ struct Tile {
     static constexpr int kWide = 32 / sizeof(T);    // and rows
     static constexpr int kPoints = 16 * kHigh;      // of a thread block
     static constexpr int kRows = 16 * kWide;
+    static constexpr int kOutputs = 2;              // columns of coefficients, at most
+    static constexpr int kBoxed = 256;              // features of boxes, at most
+    static constexpr int kWarps = kThreads / 32;
     static constexpr int kPerRow = kDeep / kPack;   // loads
     static constexpr int kPointLoads = kPoints * kPerRow / kThreads;
     static constexpr int kRowLoads = kRows * kPerRow / kThreads;
@@ -61,10 +75,28 @@ struct Tile {
     struct alignas(16) Shared {
         T points[2][kDeep][kPoints + 4];
         T rows[2][kDeep][kRows + 4];
-        T point_size[kPoints], row_size[kRows], coef[kRows];
+        T point_size[kPoints], row_size[kRows], coef[kOutputs][kRows];
         int point_row[kPoints], row_row[kRows];
+        T low[kBoxed], high[kBoxed];
+        int near[kWarps];
     };
 };
+
+// The range of each feature over some rows, by the threads of a block.
+template <class T>
+__device__ void surround(const Points<T>& rows, int first, int last, int width, T* low, T* high) {
+    for (int k = threadIdx.x; k < width; k += blockDim.x) {
+        T least = T(HUGE_VAL);
+        T most = -least;
+        for (int i = first; i < last; ++i) {
+            const T x = rows.entries[std::int64_t(rows.row(i)) * width + k];
+            least = x < least ? x : least;
+            most = x > most ? x : most;
+        }
+        low[k] = least;
+        high[k] = most;
+    }
+}
 
 // |x - z|^2 of close points, from differences: it keeps its digits.
 template <class T>
@@ -106,14 +138,17 @@ class TileValues {
         }
     }
 
-    // Computes the values with rows `first` to `last`; `coef` of rows that are not there is zero.
-    __device__ void at_rows(int first, int last, const T* coef) {
+    // Computes the values with rows `first` to `last`; `coef`, with so many numbers from one column
+    // to the next, is zero for rows that are not there.
+    template <int N>
+    __device__ void at_rows(int first, int last, const T* coef, std::int64_t apart) {
         __syncthreads();
         for (int j = threadIdx.x; j < S::kRows; j += S::kThreads) {
             const int row = rows_.row(min(first + j, last - 1));
             s_.row_row[j] = row;
             s_.row_size[j] = rows_.sizes[row];
-            s_.coef[j] = coef && first + j < last ? coef[first + j] : T(0);
+            for (int n = 0; n < N; ++n)
+                s_.coef[n][j] = first + j < last ? coef[n * apart + first + j] : T(0);
         }
         if constexpr (is_given<K>) {
             __syncthreads();
@@ -149,7 +184,30 @@ class TileValues {
         }
         return K::template map<T, T>(kernel_, number) + T(kernel_.offset);
     }
-    __device__ T coef(int j) const { return s_.coef[row_of(j)]; }
+    // Surrounds the points, for `find_near`.
+    __device__ void surround_points(int first, int last) {
+        surround(points_, first, min(last, first + S::kPoints), width_, s_.low, s_.high);
+        __syncthreads();
+    }
+    // Which of the next tiles of rows, one for each warp, are near the points.
+    __device__ void find_near(const Boxes<T>& boxes, int tile) {
+        const int warp = threadIdx.x / 32;
+        const T* low = boxes.of_rows + std::int64_t(tile + warp) * 2 * width_;
+        const T* high = low + width_;
+        T distance = 0;
+        for (int k = threadIdx.x % 32; k < width_; k += 32) {
+            const T gap = fmax(T(0), fmax(s_.low[k] - high[k], low[k] - s_.high[k]));
+            distance += K::pairing == Pairing::distance ? gap : gap * gap;
+        }
+        for (int lanes = 16; lanes; lanes /= 2)
+            distance += __shfl_xor_sync(0xffffffffu, distance, lanes);
+        __syncthreads();
+        if (threadIdx.x % 32 == 0) s_.near[warp] = distance < boxes.far;
+        __syncthreads();
+    }
+    __device__ bool is_near(int warp) const { return s_.near[warp]; }
+
+    __device__ T coef(int n, int j) const { return s_.coef[n][row_of(j)]; }
 
     // Places in the tile of the thread's points and rows.
     __device__ int point_of(int i) const { return low_ * S::kHigh + i; }
@@ -243,12 +301,13 @@ class TileValues {
     T sums_[S::kHigh][S::kWide];
 };
 
-// sums[point] = sum over rows of coef * value. Where there are few points, blockIdx.y shares the
-// rows out, and `sums` has a part for each share.
-template <class K, class T>
+// sums[point] = sum over rows of coef * value, for N columns of coefficients. Where there are few
+// points, blockIdx.y shares the rows out, and `sums` has a part for each share.
+template <class K, class T, int N>
 __device__ void sum_tiles(const KernelParams& kernel, int width, const Points<T>& points,
                           Ranges point_ranges, const Points<T>& rows, Ranges row_ranges, bool same,
-                          const T* coef, double* sums, std::int64_t stride) {
+                          const T* coef, std::int64_t apart, double* sums, std::int64_t stride,
+                          const Boxes<T>& boxes) {
     using S = Tile<T>;
     __shared__ typename S::Shared shared;
     const int problem = blockIdx.z;
@@ -262,26 +321,44 @@ __device__ void sum_tiles(const KernelParams& kernel, int width, const Points<T>
     const int share = (tiles + gridDim.y - 1) / gridDim.y;
     const int from = row_begin + blockIdx.y * share * S::kRows;
     const int to = min(row_end, from + share * S::kRows);
-    double total[S::kHigh] = {};
+    double total[N][S::kHigh] = {};
     TileValues<K, T> tile(shared, kernel, width, points, rows, same);
     tile.at_points(first, end);
-    for (int row = from; row < to; row += S::kRows) {
-        tile.at_rows(row, to, coef);
+    if (boxes.of_rows) tile.surround_points(first, end);
+    int computed = 0;
+    for (int row = from, turn = 0; row < to; row += S::kRows, ++turn) {
+        if (boxes.of_rows) {
+            if (turn % S::kWarps == 0) tile.find_near(boxes, (row - row_begin) / S::kRows);
+            if (!tile.is_near(turn % S::kWarps)) continue;
+        }
+        computed += min(S::kRows, to - row);
+        tile.template at_rows<N>(row, to, coef, apart);
 #pragma unroll
         for (int i = 0; i < S::kHigh; ++i) {
-            T part = 0;
+            T part[N] = {};
 #pragma unroll
-            for (int j = 0; j < S::kWide; ++j) part += tile.coef(j) * tile.value(i, j);
-            total[i] += part;
+            for (int j = 0; j < S::kWide; ++j) {
+                const T value = tile.value(i, j);
+#pragma unroll
+                for (int n = 0; n < N; ++n) part[n] += tile.coef(n, j) * value;
+            }
+#pragma unroll
+            for (int n = 0; n < N; ++n) total[n][i] += part[n];
         }
     }
+    if (threadIdx.x == 0)
+        atomicAdd(boxes.computed + problem * boxes.apart,
+                  (unsigned long long)(computed) * min(S::kPoints, end - first));
 #pragma unroll
-    for (int i = 0; i < S::kHigh; ++i) {
-        for (int apart = 8; apart; apart /= 2)
-            total[i] += __shfl_xor_sync(0xffffffffu, total[i], apart, 16);
-        const int point = first + tile.point_of(i);
-        if (threadIdx.x % 16 == 0 && point < end) sums[blockIdx.y * stride + point] = total[i];
-    }
+    for (int n = 0; n < N; ++n)
+#pragma unroll
+        for (int i = 0; i < S::kHigh; ++i) {
+            for (int lanes = 8; lanes; lanes /= 2)
+                total[n][i] += __shfl_xor_sync(0xffffffffu, total[n][i], lanes, 16);
+            const int point = first + tile.point_of(i);
+            if (threadIdx.x % 16 == 0 && point < end)
+                sums[(blockIdx.y * N + n) * stride + point] = total[n][i];
+        }
 }
 
 // values[problem * stride + point * leading + row], numbered within each problem
@@ -301,7 +378,7 @@ __device__ void store_tiles(const KernelParams& kernel, int width, const Points<
     if (first >= end || row_first >= row_end) return;
     TileValues<K, T> tile(shared, kernel, width, points, rows, same);
     tile.at_points(first, end);
-    tile.at_rows(row_first, row_end, nullptr);
+    tile.template at_rows<0>(row_first, row_end, nullptr, 0);
 #pragma unroll
     for (int i = 0; i < S::kHigh; ++i)
 #pragma unroll

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from margrave import _core
+from margrave import _core, cuda
 from margrave.kernels import core_rows
 from margrave.problem import Data, Floats, RowNumbers
 from margrave.rows import Matrix, is_csr
@@ -74,7 +74,7 @@ class Passes:
         self._kept: _core.LinearRows | None = None
 
     def rows(self) -> _core.LinearRows:
-        """All rows, which must be in one array."""
+        """All rows in the core, which must be in one array."""
         if self._kept is None:
             self._kept = _core.LinearRows(
                 core_rows(self.data.X), self.firsts, self.lasts, self.team
@@ -94,10 +94,14 @@ class Passes:
         taken: Matrix = self.data.X[at].astype(np.float64)
         return taken
 
-    def parts(self) -> Iterator[tuple[_core.LinearRows, slice]]:
+    def parts(self) -> Iterator[tuple[cuda.AnyLinearRows, slice]]:
         """Iterate over the rows: blocks, each with its slice of all rows."""
+        device = self.data.device
         if self.in_one_array:
-            yield self.rows(), slice(0, self.n_rows)
+            rows: cuda.AnyLinearRows = self.rows()
+            if device is not None:
+                rows = cuda.LinearRows(device, self.data.X, self.firsts, self.lasts, self.rows())
+            yield rows, slice(0, self.n_rows)
             return
         first = 0
         for block in self.data.X:

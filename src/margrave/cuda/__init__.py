@@ -4,7 +4,8 @@ device.py       the card: memory, programs compiled for it when first used, Ctrl
 rows.py         rows on the card: products with their kernel matrix, and scores of new rows
 batch.py        many problems side by side, a working set each: one round of all
 working_set.py  the solver of one problem, in place of the core's WorkingSet
-clusters.py     nearest centres
+linear_rows.py  passes over the rows of a linear model
+clusters.py     nearest centres, and an order of rows in which neighbours are close
 
 The arithmetic of losses and kernels is that of ``cpp/loss.hpp`` and ``cpp/kernel.hpp``; the folder
 ``cpp/cuda`` has tiles, points, choices and the inner solver. CuPy is imported when a card is used.
@@ -16,27 +17,32 @@ from typing import TypeAlias
 
 from margrave import _core
 from margrave.cuda.batch import RUNNING, STALLED, Batch, Outline
-from margrave.cuda.clusters import nearest_centres
+from margrave.cuda.clusters import nearest_centres, spatial_order
 from margrave.cuda.device import Device, cards, deferred_interrupt
+from margrave.cuda.linear_rows import LinearRows
 from margrave.cuda.rows import KernelRows, scores_of
 from margrave.cuda.working_set import WorkingSet, start_of
 
 AnyKernelRows: TypeAlias = "_core.KernelRows | KernelRows"
+AnyLinearRows: TypeAlias = "_core.LinearRows | LinearRows"
 AnyWorkingSet: TypeAlias = "_core.WorkingSet | WorkingSet"
 
 __all__ = [
     "RUNNING",
     "STALLED",
     "AnyKernelRows",
+    "AnyLinearRows",
     "AnyWorkingSet",
     "Batch",
     "Device",
     "KernelRows",
+    "LinearRows",
     "Outline",
     "WorkingSet",
     "cards",
     "deferred_interrupt",
     "nearest_centres",
     "scores_of",
+    "spatial_order",
     "start_of",
 ]

@@ -20,26 +20,80 @@ from numpy.typing import NDArray
 
 from margrave import _core
 from margrave.cuda.device import Device
-from margrave.cuda.rows import POINTS, REAL, TILE_ROWS, DeviceRows, Kernel, Rows, shares_of
+from margrave.cuda.rows import (
+    POINTS,
+    REAL,
+    TILE_ROWS,
+    DeviceRows,
+    Kernel,
+    Rows,
+    boxes_around,
+    shares_of,
+    tiles_function,
+)
 
 Floats = NDArray[np.float64]
 
 # The fields of `Part` in cpp/cuda/point.cuh, eight bytes each.
-_FIELDS = (
-    "first count capacity sum other_sum scale fixed_dual fixed_gap target enough"
-    " top other_top bottom other_bottom middle other_middle bias other_bias"
-    " violation primal dual own_gap gap negligible inner_share"
-    " support steps rounds values members status"
-).split()
-_WHOLE = frozenset("first count capacity support steps rounds values members status".split())
+_FIELDS = [
+    "first",
+    "count",
+    "capacity",
+    "most_steps",
+    "sum",
+    "other_sum",
+    "scale",
+    "fixed_dual",
+    "fixed_gap",
+    "target",
+    "enough",
+    "top",
+    "other_top",
+    "bottom",
+    "other_bottom",
+    "middle",
+    "other_middle",
+    "bias",
+    "other_bias",
+    "violation",
+    "primal",
+    "dual",
+    "own_gap",
+    "gap",
+    "negligible",
+    "inner_share",
+    "support",
+    "steps",
+    "rounds",
+    "values",
+    "members",
+    "status",
+]
+_WHOLE = frozenset(
+    [
+        "first",
+        "count",
+        "capacity",
+        "most_steps",
+        "support",
+        "steps",
+        "rounds",
+        "values",
+        "members",
+        "status",
+    ]
+)
 _AT = {name: place for place, name in enumerate(_FIELDS)}
 RUNNING, CONVERGED, STALLED = range(3)
 LARGEST_SET = 2048  # variables of a working set
 
 _CHUNK = 1024  # rows, as in cpp/cuda/point.cuh
 _INNER_SHARE = 0.1  # tolerance on a working set, as a share of the violation
+# Steps per variable of a working set: many problems wait for the slowest.
+_MOST_STEPS, _STEPS_SIDE_BY_SIDE = 100, 2
 _PADDING = 32  # of the rows of kernel blocks
 _WIDEST = 1024  # threads of a block
+_PER_THREAD, _BEST_THREADS = (1, 2, 4, 8), 512  # variables, and threads of the inner solver
 
 
 @dataclass(frozen=True)
@@ -102,8 +156,10 @@ class Batch:
         self.size = min(size, largest)
         self.leading = -(-self.size // _PADDING) * _PADDING
         self.chunks = -(-largest // _CHUNK)
-        self.threads = min(_WIDEST, self.leading)
-        self.variables = -(-self.leading // self.threads)  # of a thread
+        self.variables = next(  # of a thread
+            each for each in _PER_THREAD if each * _BEST_THREADS >= self.leading
+        )
+        self.threads = -(-self.leading // (32 * self.variables)) * 32
 
         def joined(parts: Sequence[Any], kind: str = "float64") -> Any:
             return cupy.asarray(np.concatenate(parts).astype(kind, copy=False))
@@ -151,6 +207,7 @@ class Batch:
         whole = parts.view(np.int64)
         whole[:, _AT["first"]], whole[:, _AT["count"]] = self.firsts, self.counts
         whole[:, _AT["capacity"]] = np.minimum(self.counts, self.size)
+        whole[:, _AT["most_steps"]] = _MOST_STEPS if self.number == 1 else _STEPS_SIDE_BY_SIDE
         parts[:, _AT["inner_share"]] = _INNER_SHARE
         for number, one in enumerate(outlines):
             parts[number, _AT["sum"]], parts[number, _AT["other_sum"]] = one.sums
@@ -164,9 +221,7 @@ class Batch:
         """All figures of all problems, by name."""
         parts = self.device.cupy.asnumpy(self.parts)
         whole = parts.view(np.int64)
-        return {
-            name: (whole if name in _WHOLE else parts)[:, place] for name, place in _AT.items()
-        }
+        return {name: (whole if name in _WHOLE else parts)[:, place] for name, place in _AT.items()}
 
     def write(self, name: str, values: Any) -> None:
         """Set a figure of all problems."""
@@ -216,9 +271,7 @@ class Batch:
         """Choose working sets, solve on them, and bring the scores up to date."""
         free, size = np.int32(self.free), np.int32(self.size)
         chosen = (self.members, self.set_rows, self.set_count, size)
-        self._run(
-            "choose_set", (self.number,), _WIDEST, self.pointers, self.parts, *chosen, free
-        )
+        self._run("choose_set", (self.number,), _WIDEST, self.pointers, self.parts, *chosen, free)
         leading = np.int32(self.leading)
         stride = np.int64(self.size * self.leading)
         own = (self.rows.entries, self.rows.sizes, self.set_rows, self.set_first, self.set_count)
@@ -229,10 +282,13 @@ class Batch:
         self._run(
             *("solve", (self.number,), self.threads, *self._point(), *chosen),
             *(self.block, stride, leading, *changed, free),
+            shared=3 * 8 * self.leading,
         )
         self.add(self.changed_rows, self.set_first, self.changed_count, self.changed_coef)
 
-    def add(self, rows: Any, first: Any, count: Any, coef: Any, exact: DeviceRows | None = None) -> None:
+    def add(
+        self, rows: Any, first: Any, count: Any, coef: Any, exact: DeviceRows | None = None
+    ) -> None:
         """Scores += sums over some rows of each problem of their coefficients times the kernel.
 
         With the `exact` rows in double precision.
@@ -242,7 +298,15 @@ class Batch:
         others = (of.entries, of.sizes, rows, first, count)
         total = np.int64(self.total)
         grid = (self.tiles, self.shares, self.number)
-        self._tiles("sum", dtype, grid, points, others, coef, self.added, total)
+        boxes = None
+        if self.number == 1:  # the rows of many problems are near each other anyway
+            boxes = boxes_around(self.device, self.kernel, dtype, of, rows, int(count[0].item()))
+        arguments = (
+            *(coef, np.int64(0), self.added, total),
+            *(np.uint64(0) if boxes is None else boxes, np.float64(self.kernel.far[dtype])),
+            *(np.uint64(self.parts.data.ptr + 8 * _AT["values"]), np.int32(len(_FIELDS))),
+        )
+        self._tiles("sum", dtype, grid, points, others, *arguments)
         self._run(
             *("add", (-(-int(self.counts.max()) // 256), self.number), 256),
             *(self.pointers, self.parts, count, self.added, total, np.int32(self.shares)),
@@ -292,9 +356,19 @@ class Batch:
     def _point(self) -> tuple[Any, ...]:
         return self.parameters, self.pointers, self.parts
 
-    def _run(self, name: str, grid: tuple[int, ...], threads: int, *arguments: Any) -> None:
-        macros = {"LOSS": self._loss_number, "REAL": REAL[self.dtype], "VARIABLES": self.variables}
-        self.device.function("solver", name, **macros)(grid, (threads,), arguments)
+    def _run(
+        self, name: str, grid: tuple[int, ...], threads: int, *arguments: Any, shared: int = 0
+    ) -> None:
+        macros = {
+            "LOSS": self._loss_number,
+            "REAL": REAL[self.dtype],
+            "VARIABLES": self.variables,
+            "THREADS": _BEST_THREADS,
+        }
+        function = self.device.function("solver", name, **macros)
+        if shared:
+            function.max_dynamic_shared_size_bytes = shared
+        function(grid, (threads,), arguments, shared_mem=shared)
 
     @property
     def _loss_number(self) -> int:
@@ -309,7 +383,7 @@ class Batch:
         rows: tuple[Any, ...],
         *rest: Any,
     ) -> None:
-        self.device.function("tiles", name, KERNEL=self.kernel.number, REAL=REAL[dtype])(
+        tiles_function(self.device, self.kernel, dtype, name)(
             grid,
             (256,),
             (

@@ -5,17 +5,19 @@ from __future__ import annotations
 import hashlib
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cache
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import Any
+from typing import Any, TypeVar
 from weakref import finalize
 
 import numpy as np
 
 from margrave import _core
+
+T = TypeVar("T")
 
 _HEADERS = Path(_core.__file__).parent / "include"
 _ROOM = 0.9  # share of the free memory that is used if there is no limit
@@ -68,7 +70,6 @@ class Device:
         self.number = number
         self.memory = memory
         self.lock = threading.RLock()
-        self.programs: dict[tuple[Any, ...], Any] = {}
         self.structs: dict[bytes, Any] = {}
         self.copies: dict[tuple[int, str], Any] = {}  # of host arrays, while these live
         self.local = threading.local()
@@ -98,33 +99,10 @@ class Device:
                 f" card's memory ({full}); raise memory_limit, or use a machine's threads"
             ) from full
 
-    @cached_property
-    def digest(self) -> str:
-        """Of all headers: compiled programs are kept on disk by their options."""
-        found = hashlib.sha256()
-        for path in sorted(_HEADERS.rglob("*")):
-            if path.is_file():
-                found.update(path.name.encode() + path.read_bytes())
-        return found.hexdigest()[:16]
-
     def function(self, program: str, name: str, **macros: object) -> Any:
         """A compiled function of one of the programs in ``cpp/cuda``."""
-        key = (program, *sorted(macros.items()))
         with self.lock:
-            if key not in self.programs:
-                self.programs[key] = self.cupy.RawModule(
-                    code=f'#include "cuda/{program}.cu"\n',
-                    options=(
-                        "-std=c++17",
-                        "-default-device",
-                        f"-I{_HEADERS}",
-                        f"-I{_HEADERS / 'cuda' / 'std'}",
-                        f"-DMARGRAVE_DIGEST={self.digest}",
-                        *_OPTIONS[program],
-                        *(f"-D{macro}={value}" for macro, value in sorted(macros.items())),
-                    ),
-                )
-            return self.programs[key].get_function(name)
+            return compiled(self.number, program, tuple(sorted(macros.items()))).get_function(name)
 
     def struct(self, packed: bytes) -> Any:
         """A copy of a struct on the card."""
@@ -134,15 +112,53 @@ class Device:
                 self.cupy.cuda.get_current_stream().synchronize()
             return self.structs[packed]
 
-    def copy_of(self, array: Any, kind: str, make: Any) -> Any:
+    def copy_of(self, array: Any, kind: str, make: Callable[[], T]) -> T:
         """What `make` computes from an array of the host, once while the array lives."""
         key = (id(array), kind)
         with self.lock:
             if key not in self.copies:
-                self.copies[key] = make()
+                copy = make()
                 self.cupy.cuda.get_current_stream().synchronize()  # other threads may read it
+                self.copies[key] = copy
                 finalize(array, self.copies.pop, key, None)
-            return self.copies[key]
+            found: T = self.copies[key]
+            return found
+
+    def release(self) -> None:
+        """Give memory that is not in use back to the card."""
+        self.pool.free_all_blocks()
+
+    def forget(self, array: Any, kind: str) -> None:
+        """Release a copy."""
+        with self.lock:
+            self.copies.pop((id(array), kind), None)
+
+
+@cache
+def digest() -> str:
+    """Of all headers: compiled programs are kept on disk by their options."""
+    found = hashlib.sha256()
+    for path in sorted(_HEADERS.rglob("*")):
+        if path.is_file():
+            found.update(path.name.encode() + path.read_bytes())
+    return found.hexdigest()[:16]
+
+
+@cache
+def compiled(number: int, program: str, macros: tuple[tuple[str, object], ...]) -> Any:
+    """One of the programs in ``cpp/cuda``, compiled for the present card and loaded there."""
+    return import_cupy().RawModule(
+        code=f'#include "cuda/{program}.cu"\n',
+        options=(
+            "-std=c++17",
+            "-default-device",
+            f"-I{_HEADERS}",
+            f"-I{_HEADERS / 'cuda' / 'std'}",
+            f"-DMARGRAVE_DIGEST={digest()}",
+            *_OPTIONS[program],
+            *(f"-D{macro}={value}" for macro, value in macros),
+        ),
+    )
 
 
 @contextmanager

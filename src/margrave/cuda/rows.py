@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -24,6 +25,9 @@ _AT_ONCE = 1 << 24  # numbers converted at a time
 POINTS, TILE_ROWS = 128, {"float32": 128, "float64": 64}  # of a tile
 _LAUNCH = 2e10  # kernel values per launch: a tenth of a second or so
 _BUSY = 528  # thread blocks that keep a card busy
+_FARTHEST, _BOXED = 1e30, 256  # squared distance, and features, of boxes
+_WARPS = 8  # of a thread block of a tile
+_WORTH, _MANY = 0.7, 1024  # share of values up to which skipping pays, and rows
 _SKETCH = 1000  # rows from which a centre is computed
 _FEW_OUTPUTS = 4  # columns of coefficients that are summed in tiles, with values computed for each
 
@@ -34,13 +38,21 @@ class Kernel:
 
     number: int
     packed: bytes
+    far: dict[str, float]  # distance from which on values are negligible, by precision
 
     @classmethod
     def of(cls, core: _core.Kernel | None, offset: float) -> Kernel:
-        """From the compiled kernel, which has the offset; None for given values."""
+        """From the compiled kernel, which has the offset; None for given values.
+
+        With an offset no value is negligible.
+        """
+        far = {"float32": math.inf, "float64": math.inf}
         if core is None:
-            return cls(-1, _core.Kernel("linear", offset=offset).packed)
-        return cls(list(_core.KERNELS).index(core.name), core.packed)
+            return cls(-1, _core.Kernel("linear", offset=offset).packed, far)
+        if offset == 0.0:
+            margin = {"float32": 1e-4, "float64": 1e-12}  # the distances of boxes are rounded
+            far = {dtype: (1.0 + margin[dtype]) * core.far(dtype == "float32") for dtype in far}
+        return cls(list(_core.KERNELS).index(core.name), core.packed, far)
 
 
 @dataclass(frozen=True)
@@ -49,15 +61,13 @@ class DeviceRows:
 
     entries: Any
     sizes: Any
+    centre: Floats
+    shares: dict[str, float] = field(default_factory=dict)  # of values that were not skipped
 
     @property
     def width(self) -> int:
         """Numbers from one row to the next."""
         return int(self.entries.shape[1])
-
-    def take(self, rows: Any) -> DeviceRows:
-        """Copy some of the rows."""
-        return DeviceRows(self.entries[rows], self.sizes[rows])
 
 
 def upload(device: Device, X: Matrix, dtype: str, centre: Floats, is_given: bool) -> DeviceRows:
@@ -79,7 +89,7 @@ def upload(device: Device, X: Matrix, dtype: str, centre: Floats, is_given: bool
         if not is_given:
             exact = own.astype(cupy.float64)
             sizes[first : first + step] = (exact * exact).sum(axis=1)
-    return DeviceRows(entries, sizes)
+    return DeviceRows(entries, sizes, centre)
 
 
 class KernelRows:
@@ -129,10 +139,16 @@ class KernelRows:
         def make() -> DeviceRows:
             return upload(self.device, self.X, dtype, centre, self.core is None)
 
-        found: DeviceRows = self.device.copy_of(
-            self.X, f"{dtype} {centre.tobytes().hex()[:64] if len(centre) else ''}", make
-        )
+        found: DeviceRows = self.device.copy_of(self.X, dtype, make)
+        if not np.array_equal(found.centre, centre):  # of another kernel
+            self.device.forget(self.X, dtype)
+            found = self.device.copy_of(self.X, dtype, make)
         return found
+
+    def upload(self) -> None:
+        """Copy the rows to the card."""
+        with self.device.at_work():
+            self.rows(self.dtype)
 
     # --- the interface of the core's KernelRows ------------------------------------------------
 
@@ -143,11 +159,13 @@ class KernelRows:
         dtype = "float64" if exact else self.dtype
         with self.device.at_work():
             own = self.rows(dtype)
-            sums = sums_of(
+            found = sums_of(
                 self.device, self.kernel, dtype, own, points, own, rows, coef, time_left, same=True
             )
-        self.kernel_values += len(rows) * len(points) if sums is not None else 0
-        return sums, False
+        if found is None:
+            return None, False
+        self.kernel_values += found[1]
+        return found[0], False
 
     def block_sums(self, rows: Rows, coef: Floats, block: int) -> Floats:
         """coef.T @ K[rows, block]."""
@@ -187,18 +205,19 @@ def sums_of(
     coef: Floats,
     time_left: float,
     same: bool,
-) -> Floats | None:
+) -> tuple[Floats, int] | None:
     """Sums over some rows of coefficients times kernel values with some points.
 
-    One column per column of coef; None if the time is over. `same` points and rows have a distance
-    of exactly zero.
+    One column per column of coef, and how many values were computed; None if the time is over.
+    `same` points and rows have a distance of exactly zero.
     """
     cupy, deadline = device.cupy, time.monotonic() + time_left
     n = points.entries.shape[0] if which is None else len(which)
     m, outputs = coef.shape
     found = np.zeros((n, outputs))
+    computed = 0
     if n == 0 or m == 0:
-        return found
+        return found, computed
     many = outputs > _FEW_OUTPUTS
     weights = cupy.asarray(coef, dtype=dtype)
     chosen_there = None if chosen is None else cupy.asarray(chosen, dtype=cupy.int32)
@@ -214,11 +233,46 @@ def sums_of(
         if many:
             values = tile.values(first, last, m)
             found[first:last] = cupy.asnumpy(values @ weights)
+            computed += values.size
         else:
-            for column in range(outputs):
-                one = cupy.ascontiguousarray(weights[:, column])
-                found[first:last, column] = cupy.asnumpy(tile.sums(first, last, m, one))
-    return found
+            for column in range(0, outputs, 2):
+                sums = tile.sums(first, last, m, weights[:, column : column + 2])
+                found[first:last, column : column + 2] = cupy.asnumpy(sums)
+            computed += tile.computed[0]
+    return found, computed
+
+
+def tiles_function(device: Device, kernel: Kernel, dtype: str, name: str) -> Any:
+    """A function of the program for tiles of a kernel."""
+    return device.function("tiles", name, KERNEL=kernel.number, REAL=REAL[dtype])
+
+
+def boxes_around(
+    device: Device, kernel: Kernel, dtype: str, rows: DeviceRows, chosen: Any, count: int
+) -> Any:
+    """Boxes around tiles of some rows, so that tiles of distant points are skipped.
+
+    None where they skip little, as the first large sum over these rows has shown; `chosen` are the
+    numbers of the rows.
+    """
+    cupy = device.cupy
+    share = rows.shares.get(dtype, 0.0)
+    is_local = kernel.far[dtype] < _FARTHEST and rows.width <= _BOXED
+    if not is_local or share > _WORTH or count < _MANY:
+        return None
+    tiles = -(-count // TILE_ROWS[dtype])
+    boxes = cupy.zeros(
+        (tiles + _WARPS, 2, rows.width), dtype=dtype
+    )  # warps look at as many at once
+    tiles_function(device, kernel, dtype, "surround_rows")(
+        (tiles,),
+        (64,),
+        (
+            *(np.int32(rows.width), rows.entries, rows.sizes, _pointer(chosen)),
+            *(np.int32(count), boxes),
+        ),
+    )
+    return boxes
 
 
 @dataclass(frozen=True)
@@ -233,6 +287,7 @@ class Tiles:
     rows: DeviceRows
     chosen: Any
     same: bool
+    computed: list[int] = field(default_factory=lambda: [0])  # values
 
     def _arguments(self, first: int, last: int, count: int) -> tuple[Any, ...]:
         cupy = self.device.cupy
@@ -248,22 +303,34 @@ class Tiles:
         )
 
     def _function(self, name: str) -> Any:
-        return self.device.function(
-            "tiles", name, KERNEL=self.kernel.number, REAL=REAL[self.dtype]
-        )
+        return tiles_function(self.device, self.kernel, self.dtype, name)
 
     def sums(self, first: int, last: int, count: int, coef: Any) -> Any:
-        """Sums over all rows of coefficients times values, for points `first` to `last`."""
+        """Sums over all rows of one or two columns of coefficients times values, for some points.
+
+        The values of points `first` to `last` are computed once for both columns.
+        """
         cupy = self.device.cupy
+        columns = coef.shape[1]
         tiles = -(-(last - first) // POINTS)
         shares = shares_of(tiles, count, self.dtype)
-        out = cupy.empty((shares, last), dtype=cupy.float64)
-        self._function("sum")(
+        out = cupy.empty((shares, columns, last), dtype=cupy.float64)
+        boxes = boxes_around(self.device, self.kernel, self.dtype, self.rows, self.chosen, count)
+        counter = cupy.zeros(1, dtype=cupy.uint64)
+        self._function("sum" if columns == 1 else "sum_two")(
             (tiles, shares, 1),
             (256,),
-            (*self._arguments(first, last, count), coef, out, np.int64(last)),
+            (
+                *self._arguments(first, last, count),
+                *(cupy.ascontiguousarray(coef.T), np.int64(count), out, np.int64(last)),
+                *(_pointer(boxes), np.float64(self.kernel.far[self.dtype]), counter, np.int32(0)),
+            ),
         )
-        return out[:, first:].sum(axis=0)
+        computed = int(counter[0].item())
+        self.computed[0] += computed
+        if boxes is not None:
+            self.rows.shares.setdefault(self.dtype, computed / max(1, (last - first) * count))
+        return out[:, :, first:].sum(axis=0).T
 
     def values(self, first: int, last: int, count: int) -> Any:
         """The values themselves."""
@@ -298,7 +365,7 @@ def scores_of(
 
     None if the time is over.
     """
-    number = list(_core.KERNELS).index(kernel.name)
+    there_kernel = Kernel.of(kernel, 0.0)
     centre = np.empty(0)
     if kernel.shift_invariant and not is_csr(X) and not is_csr(points):
         some = points[:: points.shape[0] // _SKETCH + 1]
@@ -313,10 +380,10 @@ def scores_of(
         for first in range(0, X.shape[0], step):  # what does not fit is streamed
             rows = upload(device, X[first : first + step], precision, centre, False)
             sums = sums_of(
-                *(device, Kernel(number, kernel.packed), precision, rows, None, there, None, coef),
+                *(device, there_kernel, precision, rows, None, there, None, coef),
                 *(deadline - time.monotonic(), False),
             )
             if sums is None:
                 return None
-            found[first : first + step] = sums
+            found[first : first + step] = sums[0]
     return found

@@ -66,9 +66,7 @@ class WorkingSet:
             up = y > 0 if loss.sides else np.ones(len(y), dtype=bool)
             sums = (float(beta[up].sum()), float(beta[~up].sum()))
         self.sums = sums
-        self.bound = (
-            fixed.bound if fixed is not None else float(loss.value(y, C, nothing).sum())
-        )
+        self.bound = fixed.bound if fixed is not None else float(loss.value(y, C, nothing).sum())
         self.started = known is not None or not beta.any()
         self.unknown = False
         self.interrupted = False
@@ -156,13 +154,10 @@ class WorkingSet:
         if not self.started:
             beta = self.beta
             used = np.flatnonzero(beta)
-            sums, _ = self.kernel_rows.multiply(
-                self.rows[used], beta[used][:, None], self.rows, False, time_left
-            )
+            sums = self._sums(used, beta[used], np.arange(len(beta)), False, time_left)
             if sums is None:
                 return False
-            self._count(len(used) * len(self.y))
-            self._set_scores(sums[:, 0] + self.shift)
+            self._set_scores(sums + self.shift)
         self.started = True
         return True
 
@@ -171,8 +166,16 @@ class WorkingSet:
         self.steps = found["steps"]
         return found
 
-    def _count(self, values: int) -> None:
-        self.batch.count_values(values)
+    def _sums(
+        self, rows: Rows, coef: Floats, points: Rows, exact: bool, time_left: float
+    ) -> Floats | None:
+        """K[points, rows] coef, for rows of the problem; None if the time is over."""
+        before = self.kernel_rows.kernel_values
+        sums, _ = self.kernel_rows.multiply(
+            self.rows[rows], coef[:, None], self.rows[points], exact, time_left
+        )
+        self.batch.count_values(self.kernel_rows.kernel_values - before)
+        return None if sums is None else sums[:, 0]
 
     def _record(self, at: Record) -> Record:
         bias = (at["bias"] + at["other_bias"]) / 2 if self.loss.sides else at["bias"]
@@ -252,14 +255,10 @@ class WorkingSet:
                     )
                 rows = np.flatnonzero(wanted & ~fresh)
                 fresh[rows] = True
-                sums, _ = self.kernel_rows.multiply(
-                    *(self.rows[used], beta[used][:, None], self.rows[rows], True),
-                    deadline - time.monotonic(),
-                )
+                sums = self._sums(used, beta[used], rows, True, deadline - time.monotonic())
                 if sums is None:
                     return None
-                self._count(len(used) * len(rows))
-                exact = sums[:, 0] + self.shift[rows]
+                exact = sums + self.shift[rows]
                 drift = max(drift, float(np.abs(scores[rows] - exact).max(initial=0.0)))
                 scores[rows] = exact
             self._set_scores(scores)
@@ -279,27 +278,25 @@ class WorkingSet:
         beta, scores = self.beta, self.scores
         outside = np.ones(len(beta), dtype=bool)
         outside[active] = False
-        inner, outer = np.flatnonzero(~outside & (beta != 0.0)), np.flatnonzero(outside & (beta != 0.0))
+        inner, outer = (
+            np.flatnonzero(~outside & (beta != 0.0)),
+            np.flatnonzero(outside & (beta != 0.0)),
+        )
         within = len(inner) < len(outer)
         used = inner if within else outer
         with self.device.at_work():
-            sums, _ = self.kernel_rows.multiply(
-                self.rows[used], beta[used][:, None], self.rows[active], False, time_left
-            )
-            if sums is None:
+            own = self._sums(used, beta[used], active, False, time_left)
+            if own is None:
                 return None
-            self._count(len(used) * len(active))
             at = self._measured()
-        own, y, C = sums[:, 0], self.y, self.C
+        y, C = self.y, self.C
         shift = scores[active] - own if within else own + self.shift[active]
         terms = 0.5 * beta[active] * (scores[active] + shift)
         conjugate = self.loss.conjugate(y[active], C[active], beta[active])
         bias = np.where(y < 0, at["other_bias"], at["bias"]) if self.loss.sides else at["bias"]
         gaps = self.loss.gap(y, C, beta, scores + bias)
         dual = at["dual"] - float(terms.sum()) - float(conjugate.sum())
-        return _core.FixedPart(
-            shift, scores[active], dual, float(gaps[outside].sum()), self.bound
-        )
+        return _core.FixedPart(shift, scores[active], dual, float(gaps[outside].sum()), self.bound)
 
     def adopt(self, active: Rows, beta: Floats, scores: Floats, time_left: float) -> bool:
         """Take new values of the active rows and update the other scores; False if stopped."""
@@ -310,13 +307,10 @@ class WorkingSet:
         rest = np.flatnonzero(others)
         with self.device.at_work():
             change = beta[changed] - before[active[changed]]
-            sums, _ = self.kernel_rows.multiply(
-                self.rows[active[changed]], change[:, None], self.rows[rest], False, time_left
-            )
+            sums = self._sums(active[changed], change, rest, False, time_left)
             if sums is None:
                 return False
-            self._count(len(changed) * len(rest))
-            all_scores[rest] += sums[:, 0]
+            all_scores[rest] += sums
             all_scores[active] = scores
             before[active] = beta
             self._set_scores(all_scores)

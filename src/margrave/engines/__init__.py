@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -65,7 +66,7 @@ ENGINES: dict[str, Callable[..., Engine]] = {
     "threads": Threads,
     "dask": lambda *args: __getattr__("Dask")(*args),
     "mpi": lambda *args: __getattr__("MPI")(*args),
-    "cuda": lambda *args: __getattr__("Cuda")(*args),
+    "cuda": cache(lambda *args: __getattr__("Cuda")(*args)),  # one handle of a card for all fits
 }
 
 

@@ -28,10 +28,19 @@ class Cuda(Serial):
         if isinstance(device, bool) or not isinstance(device, int) or device < 0:
             raise ValueError(f"device must be the number of a graphics card, got {device!r}")
         self.device = device
+        self._cards: dict[int | None, Device] = {}  # by their limit
+
+    def __getstate__(self) -> dict[str, int]:
+        return {"device": self.device}
+
+    def __setstate__(self, state: dict[str, int]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
 
     def __repr__(self) -> str:
         return f"Cuda(device={self.device})"
 
     def card(self, memory: int | None = None) -> Device:
         """The card, of whose memory so many bytes are used; by default most of what is free."""
-        return Device(self.device, memory)
+        if memory not in self._cards:
+            self._cards[memory] = Device(self.device, memory)
+        return self._cards[memory]

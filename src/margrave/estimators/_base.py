@@ -137,8 +137,7 @@ class KernelEstimator(CheckedInput):
             try:
                 try:
                     keeps_order = not is_built_in(getattr(solver, "partition", None))
-                    fixed_order = context is not None or device is not None or as_published
-                    if not fixed_order and not keeps_order:
+                    if context is None and not as_published and not keeps_order:
                         order = RowOrder.of(problems, settings)
                         problems, starts = order.arrange(problems), order.arrange_starts(starts)
                         settings = order.within(settings)
@@ -160,6 +159,8 @@ class KernelEstimator(CheckedInput):
                 if progress.stop_reason != "interrupted":
                     raise
                 raise KeyboardInterrupt from verdict
+        if device is not None and context is None:
+            device.release()
         is_zero = not any(solution.beta.any() for solution in solutions)
         if has_model and is_zero and _interrupted(solutions, progress):
             raise KeyboardInterrupt(f"{type(self).__name__} keeps the model of the last fit")

@@ -16,6 +16,7 @@ from margrave.solvers.auto import Auto
 from margrave.solvers.distributed.block_minimization import BlockMinimization
 from margrave.solvers.divide.divide_and_conquer import DivideAndConquer
 from margrave.solvers.hull.pairs import PairSwaps
+from margrave.solvers.kernel.newton import Newton
 from margrave.solvers.kernel.working_set import WorkingSet
 
 P = TypeVar("P", bound=BaseProblem)
@@ -23,6 +24,7 @@ P = TypeVar("P", bound=BaseProblem)
 _SOLVERS = {
     "auto": Auto,
     "exact": WorkingSet,
+    "newton": Newton,
     "dc": DivideAndConquer,
     "pbm": BlockMinimization,
     "pairs": PairSwaps,
@@ -60,6 +62,10 @@ def on_card(problems: Sequence[P], device: Device, solver: Solver) -> list[P]:
         raise ValueError(
             "engine='cuda' cannot call a Python kernel; pass its values with"
             " kernel='precomputed', or use engine=None"
+        )
+    if isinstance(solver, Newton) and not data.is_linear:
+        raise ValueError(
+            "engine='cuda' has solver='newton' for the linear kernel; use solver='auto' for others"
         )
     if not all(map(is_single, problems)):
         raise ValueError(

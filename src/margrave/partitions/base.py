@@ -76,7 +76,9 @@ class Parts:
     @cached_property
     def rows(self) -> list[Rows]:
         """Rows of each part, in ascending order."""
-        order = np.argsort(self.label, kind="stable")
+        few = len(self) <= np.iinfo(np.uint16).max  # sorted by digits
+        label = self.label.astype(np.uint16) if few else self.label
+        order = np.argsort(label, kind="stable")
         return np.split(order, np.cumsum(self.sizes)[:-1])
 
     def assign(self, X: AnyRows, threads: int = 1) -> Rows:

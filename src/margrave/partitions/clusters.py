@@ -60,6 +60,7 @@ class KMeans:
                 "a precomputed kernel has no rows whose means could be centres:"
                 " use partition='kernel_kmeans'"
             )
+        data.upload()
         X, rng = data.X, np.random.default_rng(seed)
         size = max(_SAMPLE, _PER_PART * k) if self.sample is None else self.sample
         sample = sample_rows(X, draw(rng, data.n_rows, size, k, among))
@@ -217,8 +218,9 @@ def settle(
         label = level(places, X, k, threads, left)
     else:
         label = nearest(places, X, threads, left, device)
-    used, label = np.unique(label, return_inverse=True)
-    return Parts(label.astype(np.int64), places.keep(used))
+    is_used = np.bincount(label, minlength=k) > 0
+    label = (np.cumsum(is_used) - 1)[label]
+    return Parts(label.astype(np.int64), places.keep(np.flatnonzero(is_used)))
 
 
 def level(

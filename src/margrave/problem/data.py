@@ -157,6 +157,11 @@ class Data:
             lambda: here.kernel_rows("float64", 0, 1 << 20, threads, offset, cache=False),
         )
 
+    def upload(self) -> None:
+        """Copy the rows to the graphics card, if there is one, for all that follows."""
+        if self.device is not None and not self.kernel.is_precomputed:
+            self._rows_on_card("float32", 0.0, 1).upload()
+
     def restrict(self, rows: RowNumbers) -> Data:
         """Return a copy of some rows; in ascending order they fall into the same blocks."""
         if self.kernel.is_precomputed:

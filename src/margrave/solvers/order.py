@@ -13,10 +13,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from margrave import _core
+from margrave import _core, cuda
 from margrave.kernels import core_rows
 from margrave.problem import BaseProblem, Data, Floats, RowNumbers, Solution
-from margrave.rows import is_csr, is_mapped
+from margrave.rows import Matrix, is_csr, is_mapped
 from margrave.solvers.base import Settings
 
 P = TypeVar("P", bound=BaseProblem)
@@ -45,13 +45,9 @@ class RowOrder:
             return cls()
         try:
             found = [
-                first + _core.spatial_order(
-                    core_rows(data.X[first:last]),
-                    threads=settings.threads,
-                    seconds=settings.seconds_left(),
-                )
+                first + _order(data, data.X[first:last], settings)
                 for first, last in zip(data.starts[:-1], data.starts[1:], strict=True)
-            ]  # fmt: skip
+            ]
         except _core.Stopped:
             return cls()
         members = tuple(_members(problem, found) for problem in problems)
@@ -107,6 +103,15 @@ class RowOrder:
         )
 
 
+def _order(data: Data, X: Matrix, settings: Settings) -> RowNumbers:
+    """The order of some rows, by a graphics card if there is one."""
+    if data.device is not None:
+        return cuda.spatial_order(data.device, X)
+    return _core.spatial_order(
+        core_rows(X), threads=settings.threads, seconds=settings.seconds_left()
+    )
+
+
 def _members(problem: BaseProblem, found: Sequence[RowNumbers]) -> RowNumbers:
     """The row of a problem at each place; a block may take part more than once."""
     own, begin = [], 0
@@ -122,7 +127,9 @@ def _is_worth_it(data: Data, settings: Settings) -> bool:
     if not (data.in_memory and data.is_native) or is_csr(X) or is_mapped(X):
         return False
     kernel = data.kernel.core()
-    if data.n_rows < _FEWEST or not kernel.shift_invariant or settings.engine is not None:
+    if data.n_rows < _FEWEST or not kernel.shift_invariant:
+        return False
+    if settings.engine is not None and data.device is None:
         return False
     if _core.negligible_share(kernel, core_rows(X), core_rows(X)) < _WORTH:
         return False

@@ -125,6 +125,8 @@ def choose(problem: Problem) -> str:
     """Name the first solver for a linear problem."""
     if problem.data.in_blocks:
         return "newton"
+    if problem.data.device is not None:
+        return "newton"  # its passes are products of matrices
     n, d = problem.n_rows, problem.data.n_features
     dense = entries_per_row(problem.data.X) >= _DENSE * d
     if d <= DIRECT and (dense or problem.is_smooth):

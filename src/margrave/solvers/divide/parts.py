@@ -221,9 +221,7 @@ class Division(Generic[P]):
     def _outlines(self, parts: Parts, batch: Rows) -> list[Data]:
         """Data of some parts without columns, where there is no time to solve them."""
         return [
-            replace(
-                self.data, X=np.empty((parts.sizes[c], 0)), starts=self._starts(parts.rows[c])
-            )
+            replace(self.data, X=np.empty((parts.sizes[c], 0)), starts=self._starts(parts.rows[c]))
             for c in batch
         ]
 

@@ -344,11 +344,17 @@ def _halved(data: Data, parts: Sequence[Rows], seed: int) -> list[Rows]:
         if len(rows) <= max(most, 2):
             blocks.append(rows)
             continue
-        place = _along(data, rows, rng)
-        order = np.argsort(place, kind="stable")
-        middle = len(rows) // 2
-        left += [np.sort(rows[order[:middle]]), np.sort(rows[order[middle:]])]
+        below = _lowest(_along(data, rows, rng), len(rows) // 2)
+        left += [rows[below], rows[~below]]
     return blocks
+
+
+def _lowest(places: NDArray[Any], count: int) -> NDArray[np.bool_]:
+    """Which are the lowest `count`; of equals, the first."""
+    last = np.partition(places, count)[count]
+    below: NDArray[np.bool_] = places < last
+    below[np.flatnonzero(places == last)[: count - np.count_nonzero(below)]] = True
+    return below
 
 
 def _along(data: Data, rows: Rows, rng: np.random.Generator) -> NDArray[Any]:

@@ -1,0 +1,295 @@
+"""On a graphics card: the same optimum, certificate and predictions as on a machine's threads.
+
+Everything here needs a card and is skipped elsewhere; `make test-gpu` requires one.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.datasets import make_classification
+
+import margrave
+from margrave import (
+    SVC,
+    SVR,
+    HardMarginSVC,
+    KernelLogisticRegression,
+    NuSVC,
+    NuSVR,
+    ODMClassifier,
+    OneClassSVM,
+    Tuner,
+    cuda,
+)
+from margrave.kernels import Kernel
+from margrave.problem import Data
+from margrave.solvers import BlockMinimization, DivideAndConquer, WorkingSet
+from tests.cases import KERNELS
+from tests.exact_gap import exact_gaps
+
+pytestmark = pytest.mark.skipif(cuda.cards() == 0, reason="no graphics card, or no CuPy")
+
+INTERCEPTS = ("free", "regularized", None)
+TOLERANCES = (1e-3, 1e-8)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    X, y = make_classification(1200, 10, flip_y=0.1, random_state=0)
+    return X, y
+
+
+@pytest.fixture(scope="module")
+def targets(rows):
+    rng = np.random.default_rng(0)
+    return np.sin(rows[0][:, 0]) + 0.1 * rng.normal(size=len(rows[0]))
+
+
+def assert_same(make, X, y, tol, **parameters):
+    """Compare a fit on the card with one on threads, and its gap with the true one."""
+    here = make(tol=tol, **parameters).fit(X, y)
+    there = make(tol=tol, engine="cuda", **parameters).fit(X, y)
+    assert there.converged_ and there.gap_ <= tol
+    assert there.objective_ == pytest.approx(here.objective_, rel=2.0 * tol + 1e-12)
+    if tol < 1e-6:
+        assert there.objective_ == pytest.approx(here.objective_, rel=1e-6)
+        score = "decision_function" if hasattr(here, "decision_function") else "predict"
+        a, b = getattr(here, score)(X), getattr(there, score)(X)
+        # errors of scores are of the order of the root of the gap
+        assert np.abs(a - b).max() <= 3e-3 * max(1.0, np.abs(a).max())
+        assert np.array_equal(there.predict(X), there.set_params(engine=None).predict(X)) or (
+            np.allclose(there.predict(X), there.set_params(engine=None).predict(X))
+        )
+    return there
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("case", range(len(KERNELS)))
+@pytest.mark.parametrize("features", [1, 7, 8, 65])
+def test_sums_of_kernel_values(case, precision, features):
+    kernel: Kernel = KERNELS[case]
+    rng = np.random.default_rng(features)
+    X = 0.7 * rng.normal(size=(413, features))
+    starts, device = np.array([0, 100, 413]), cuda.Device()
+    here = Data(X, kernel, starts).kernel_rows("float64", 0, 1 << 20, 1, 0.5, False)
+    there = Data(X, kernel, starts, device).kernel_rows(precision, 0, 1 << 20, 1, 0.5, False)
+    some, points = np.sort(rng.choice(413, 300, replace=False)), np.arange(0, 413, 2)
+    for outputs in (1, 2, 3, 6):
+        coef = rng.normal(size=(300, outputs))
+        expected, _ = here.multiply(some, coef, points, True, 1e9)
+        found, _ = there.multiply(some, coef, points, precision == "float64", 1e9)
+        size = np.abs(coef).sum(axis=0).max() * max(1.0, np.abs(expected).max())
+        error = {"float32": 3e-6, "float64": 1e-14}[precision]
+        assert np.abs(found - expected).max() <= error * size
+    assert np.allclose(
+        there.block_sums(some, coef, 1), here.block_sums(some, coef, 1), atol=1e-4 * size
+    )
+
+
+@pytest.mark.parametrize("tol", TOLERANCES)
+@pytest.mark.parametrize("intercept", INTERCEPTS)
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_svc(rows, loss, intercept, tol):
+    assert_same(SVC, *rows, tol, loss=loss, intercept=intercept, gamma=0.1, C=3.0)
+
+
+@pytest.mark.parametrize("tol", TOLERANCES)
+@pytest.mark.parametrize("intercept", INTERCEPTS)
+@pytest.mark.parametrize("loss", sorted(SVR._parameter_constraints["loss"][0].options))
+def test_svr(rows, targets, loss, intercept, tol):
+    assert_same(SVR, rows[0], targets, tol, loss=loss, intercept=intercept, gamma=0.1)
+
+
+@pytest.mark.parametrize("tol", TOLERANCES)
+@pytest.mark.parametrize("intercept", INTERCEPTS)
+def test_logistic_and_margin_distribution(rows, intercept, tol):
+    assert_same(KernelLogisticRegression, *rows, tol, intercept=intercept, gamma=0.1)
+    assert_same(ODMClassifier, *rows, tol, intercept=intercept, gamma=0.1, lam=100.0)
+
+
+@pytest.mark.parametrize("tol", TOLERANCES)
+def test_given_sums(rows, targets, tol):
+    X, y = rows
+    assert_same(OneClassSVM, X, None, tol, gamma=0.1, nu=0.2)
+    assert_same(NuSVC, X, y, tol, gamma=0.1, nu=0.3)
+    assert_same(NuSVR, X, targets, tol, gamma=0.1)
+    apart = X + 6.0 * np.where(y > 0, 1.0, -1.0)[:, None]
+    assert_same(HardMarginSVC, apart, y, tol, gamma=0.01)
+
+
+@pytest.mark.parametrize("tol", TOLERANCES)
+@pytest.mark.parametrize("scheme", ["ovo", "ovr"])
+def test_several_classes(scheme, tol):
+    X, y = make_classification(900, 10, n_informative=6, n_classes=4, random_state=1)
+    assert_same(SVC, X, y, tol, multi_class=scheme, gamma=0.1)
+
+
+@pytest.mark.parametrize("case", range(len(KERNELS)))
+def test_every_kernel(rows, case):
+    kernel: Kernel = KERNELS[case]
+    if kernel.name == "sigmoid":
+        pytest.skip("indefinite")
+    parameters = {name: getattr(kernel, name) for name in ("gamma", "degree", "coef0", "power")}
+    X = 0.3 * rows[0]
+    assert_same(SVC, X, rows[1], 1e-6, kernel=kernel.name, solver="exact", **parameters)
+
+
+def test_sparse_weighted_and_precomputed(rows):
+    X, y = rows
+    X = X * (np.abs(X) > 0.7)
+    weight = np.random.default_rng(0).integers(0, 3, len(y)).astype(float)
+    dense = SVC(gamma=0.1, tol=1e-7, engine="cuda").fit(X, y, weight)
+    thin = SVC(gamma=0.1, tol=1e-7, engine="cuda").fit(sparse.csr_matrix(X), y, weight)
+    here = SVC(gamma=0.1, tol=1e-7).fit(X, y, weight)
+    assert dense.objective_ == pytest.approx(here.objective_, rel=1e-6)
+    assert thin.objective_ == pytest.approx(here.objective_, rel=1e-6)
+    assert np.allclose(thin.decision_function(sparse.csr_matrix(X)), here.decision_function(X),
+                       atol=2e-3)  # fmt: skip
+    K = Kernel("rbf", gamma=0.1).values(X, X)
+    given = SVC(kernel="precomputed", tol=1e-7, engine="cuda").fit(K, y, weight)
+    assert given.objective_ == pytest.approx(here.objective_, rel=1e-6)
+
+
+SOLVERS = {
+    "exact": WorkingSet(),
+    "small sets": WorkingSet(size=6),
+    "dc": DivideAndConquer(levels=2),
+    "pbm": BlockMinimization(blocks=5),
+    "pbm alone": BlockMinimization(blocks=4, finish=None),
+}
+
+
+@pytest.mark.parametrize("intercept", INTERCEPTS)
+@pytest.mark.parametrize("name", SOLVERS)
+def test_every_solver(rows, name, intercept):
+    assert_same(SVC, *rows, 1e-3, solver=SOLVERS[name], intercept=intercept, gamma=0.5)
+    assert_same(
+        KernelLogisticRegression, *rows, 1e-3, solver=SOLVERS[name], intercept=intercept, gamma=0.5
+    )
+
+
+@pytest.mark.parametrize("combine", ["nearest", "sum", "committee"])
+def test_early_models(rows, combine):
+    X, y = rows
+    solver = DivideAndConquer(early=2, combine=combine)
+    here = SVC(gamma=0.5, solver=solver).fit(X, y)
+    there = SVC(gamma=0.5, solver=solver, engine="cuda").fit(X, y)
+    assert there.certificate_ == "blocks" and there.gap_ <= 1e-2
+    assert there.objective_ == pytest.approx(here.objective_, rel=3e-2)
+    assert np.mean(there.predict(X) == here.predict(X)) > 0.97
+    assert there.certify(X, y) == pytest.approx(here.certify(X, y), rel=0.3)
+
+
+def test_moving_blocks_from_many_rows():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(45_000, 3)).astype(np.float32)
+    y = np.sin(9.0 * X).prod(axis=1) + 0.2 * rng.normal(size=len(X)) > 0.0
+    here = SVC(C=4.0, gamma=60.0).fit(X, y)
+    there = SVC(C=4.0, gamma=60.0, engine="cuda").fit(X, y)
+    again = SVC(C=4.0, gamma=60.0, engine="cuda").fit(X, y)
+    assert there.solver_ == "dc" and there.converged_
+    assert there.objective_ == pytest.approx(here.objective_, rel=2e-3)
+    assert np.array_equal(there.dual_coef_, again.dual_coef_)  # the same bits
+    assert there.early_.certificate_ == "blocks"
+    assert np.mean(there.predict(X) == here.predict(X)) > 0.99
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "poly", "laplacian"])
+@pytest.mark.parametrize("intercept", INTERCEPTS)
+def test_certificates_with_600_bits(intercept, kernel):
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(90, 4)) * 10.0 ** rng.uniform(-2, 2) + rng.normal(size=4)
+    y = rng.integers(0, 2, 90)
+    for tol in (1e-2, 1e-6, 1e-11):
+        for make in (SVC, KernelLogisticRegression, ODMClassifier):
+            model = make(kernel=kernel, gamma=0.2, intercept=intercept, tol=tol, max_iter=200,
+                         engine="cuda").fit(X, y)  # fmt: skip
+            assert max(exact_gaps(model, X, y)) <= model.gap_ * (1.0 + 1e-9) + 1e-300
+
+
+def test_linear_machines_use_newton(rows, targets):
+    X, y = rows
+    for thin in (X, sparse.csr_matrix(X * (X > 0.5))):
+        here = SVC(kernel="linear", tol=1e-6).fit(thin, y)
+        there = SVC(kernel="linear", tol=1e-6, engine="cuda").fit(thin, y)
+        assert there.solver_.startswith("newton") and there.converged_
+        assert there.objective_ == pytest.approx(here.objective_, rel=1e-5)
+        assert np.allclose(there.coef_, here.coef_, atol=1e-2)
+    model = SVR(kernel="linear", engine="cuda").fit(X, targets)
+    assert model.converged_
+
+
+def test_tuner_shares_the_card(rows):
+    X, y = rows
+    grid = {"C": [0.1, 1.0, 10.0], "gamma": [0.05, 0.5]}
+    here = Tuner(SVC(), grid, cv=3).fit(X, y)
+    there = Tuner(SVC(engine="cuda"), grid, cv=3).fit(X, y)
+    assert there.best_params_ == here.best_params_
+    assert there.best_score_ == pytest.approx(here.best_score_, abs=3e-3)
+
+
+def test_limits(rows):
+    X, y = make_classification(30_000, 40, flip_y=0.3, random_state=0)
+    SVC(C=1e4, gamma=0.02, engine="cuda", tol=1e-6, time_limit=0.2).fit(X[:500], y[:500])
+    begin = time.monotonic()
+    with pytest.warns(match="time_limit"):
+        model = SVC(C=1e4, gamma=0.02, engine="cuda", tol=1e-6, time_limit=0.5).fit(X, y)
+    assert time.monotonic() - begin < 3.0 and not model.converged_
+    assert model.decision_function(X[:10]).shape == (10,)
+    with pytest.raises(ValueError, match="memory"):
+        SVC(engine="cuda", memory_limit="1MiB").fit(X, y)
+
+
+def test_interruption(rows):
+    X, y = make_classification(30_000, 40, flip_y=0.3, random_state=0)
+    model = SVC(C=1e4, gamma=0.02, engine="cuda", tol=1e-8)
+    pressed = []
+
+    def press():
+        pressed.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        timer = threading.Timer(1.0, press)
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(X, y)
+        timer.join()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert time.monotonic() - pressed[0] < 1.5
+    assert not model.converged_ and model.gap_ > 0.0
+    assert model.certify(X, y) <= model.gap_ * (1.0 + 1e-6) or model.certificate_ == "estimate"
+
+
+def test_copies_pickles_and_files(rows, tmp_path):
+    X, y = rows
+    model = SVC(gamma=0.1, engine="cuda").fit(X, y)
+    expected = model.decision_function(X)
+    for copy in (pickle.loads(pickle.dumps(model)), clone(model).fit(X, y)):
+        assert np.allclose(copy.decision_function(X), expected, atol=1e-2)
+    model.save(tmp_path / "model")
+    again = margrave.load(tmp_path / "model")
+    assert np.allclose(again.decision_function(X), expected, atol=1e-9)
+    assert np.allclose(again.set_params(engine=None).decision_function(X), expected, atol=1e-4)
+
+
+def test_the_machine_certifies_what_the_card_has_solved(rows):
+    X, y = rows
+    model = SVC(gamma=0.1, engine="cuda", tol=1e-7).fit(X, y)
+    assert model.set_params(engine=None).certify(X, y) <= 1e-7
+
+
+def test_no_card_of_this_number():
+    with pytest.raises(ValueError, match="no graphics card 99"):
+        SVC(engine=margrave.engines.Cuda(device=99)).fit([[0.0], [1.0]], [0, 1])
