@@ -1,0 +1,257 @@
+"""A graphics card against the threads of the same machine.
+
+    python -m benchmarks.gpu [--only NAME ...] [--threads 1 2 4 8 16] [--repeat 3]   # results/gpu/*.json
+    python -m benchmarks.gpu --report                                                # the tables
+
+Rows are in the machine's memory when the clock starts. On the card the first fit of a problem, which
+may compile programs, is recorded apart; the median of the others counts. Threads get the same
+problem, tolerance and `solver`; how often is `--repeat-threads`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+import margrave
+from benchmarks import data
+from benchmarks.data import Data
+from benchmarks.measure import machine
+
+FOLDER = Path(__file__).parent / "results" / "gpu"
+PACKAGES = ("margrave", "numpy", "scikit-learn")
+CUPY = ("cupy-cuda13x", "cupy-cuda12x", "cupy")
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is fitted or scored, and the seconds on one H200 that are the goal."""
+
+    title: str
+    dataset: str
+    prepare: Callable[[data.Raw, int | None, int], Data]
+    rows: int | None
+    new_rows: int
+    parameters: Mapping[str, Any]
+    goal: float
+    estimator: str = "SVC"
+    form: str = "float32-dense"
+    early: bool = False  # the model of the first clusters
+    grid: Mapping[str, list[float]] = field(default_factory=dict)  # of a search
+    scores: bool = False  # the scores of the new rows, too
+
+
+_COVTYPE = {"C": 32.0, "gamma": 32.0}
+_POWERS = {
+    "C": [2.0**power for power in range(-2, 11, 2)],
+    "gamma": [2.0**power for power in range(-6, 7, 2)],
+}
+CASES = {
+    "covtype": Case(
+        "covtype.binary, 464,809 rows, C=32, gamma=32",
+        *("covtype", data.covtype_binary, 464_809, 116_203, _COVTYPE, 2.0),
+        scores=True,
+    ),
+    "covtype-early": Case(
+        "its early model",
+        *("covtype", data.covtype_binary, 464_809, 116_203, _COVTYPE, 0.4),
+        early=True,
+    ),
+    "covtype-50k": Case(
+        "covtype.binary, 50,000 rows",
+        *("covtype", data.covtype_binary, 50_000, 20_000, _COVTYPE, 0.5),
+    ),
+    "mnist-10": Case(
+        "mnist, 60,000 rows, ten classes one against one, C=10, gamma=0.02",
+        *("mnist", data.mnist_digits, None, 10_000, {"C": 10.0, "gamma": 0.02}, 2.0),
+    ),
+    "ijcnn1": Case(
+        "ijcnn1, 49,990 rows, C=32, gamma=2",
+        *("ijcnn1", data.both_parts, None, 91_701, {"C": 32.0, "gamma": 2.0}, 0.15),
+    ),
+    "a9a": Case(
+        "a9a (sparse), 32,561 rows, C=1, gamma=0.05",
+        *("a9a", data.both_parts, None, 16_281, {"C": 1.0, "gamma": 0.05}, 0.3),
+        form="float32-csr",
+    ),
+    "svr-kin40k": Case(
+        "kin40k (SVR), 32,000 rows, C=10, epsilon=0.1, gamma=1/8",
+        *("kin40k", data.regression, 32_000, 8_000),
+        {"C": 10.0, "epsilon": 0.1, "gamma": 1 / 8},
+        *(0.5, "SVR"),
+    ),
+    "klr-covtype": Case(
+        "covtype.binary (KernelLogisticRegression), 100,000 rows, C=32, gamma=32",
+        *("covtype", data.covtype_binary, 100_000, 20_000, _COVTYPE, 5.0),
+        estimator="KernelLogisticRegression",
+    ),
+    "tuner-ijcnn1": Case(
+        "Tuner: ijcnn1, 49,990 rows, 7 x 7 settings, 5 folds",
+        *("ijcnn1", data.both_parts, None, 91_701, {}, 2.0),
+        grid=_POWERS,
+    ),
+}
+
+
+def make(case: Case, **place: Any) -> Any:
+    """The model of a case, on a card (`engine`) or on threads (`n_jobs`)."""
+    kind = getattr(margrave, case.estimator)
+    solver: Any = margrave.solvers.DivideAndConquer(early=4) if case.early else "auto"
+    model = kind(**case.parameters, solver=solver, random_state=0, **place)
+    if not case.grid:
+        return model
+    return margrave.Tuner(model, case.grid, 5, n_jobs=place.get("n_jobs"))
+
+
+def measure(case: Case, rows: Data, repeats: int, first: bool, **place: Any) -> dict[str, Any]:
+    """Fit a few times; scores of new rows too where the case has them."""
+    found: dict[str, Any] = {"seconds_of": [], "score_seconds_of": []}
+    for turn in range(repeats + first):
+        model = make(case, **place)
+        begin = time.perf_counter()
+        model.fit(rows.X, rows.y)
+        seconds = time.perf_counter() - begin
+        if turn == 0 and first:
+            found["first_seconds"] = seconds
+        else:
+            found["seconds_of"].append(seconds)
+        if case.scores:
+            begin = time.perf_counter()
+            model.decision_function(rows.X_new)
+            if turn or not first:
+                found["score_seconds_of"].append(time.perf_counter() - begin)
+    for kind in ("seconds", "score_seconds"):
+        if found[f"{kind}_of"]:
+            found[kind] = median(found[f"{kind}_of"])
+    found["score"] = float(model.score(rows.X_new, rows.y_new))
+    best = getattr(model, "best_estimator_", model)
+    for name in ("solver_", "gap_", "certificate_", "converged_", "kernel_values_"):
+        value = getattr(best, name, None)
+        found[name.rstrip("_")] = value.item() if isinstance(value, np.generic) else value
+    found["support_vectors"] = len(best.support_)
+    if case.grid:
+        found["best_params"], found["best_score"] = model.best_params_, float(model.best_score_)
+    return found
+
+
+def card() -> dict[str, Any]:
+    """The graphics card, its driver and CuPy."""
+    import cupy
+
+    properties = cupy.cuda.runtime.getDeviceProperties(0)
+    return {
+        "name": properties["name"].decode(),
+        "memory_bytes": int(properties["totalGlobalMem"]),
+        "driver": int(cupy.cuda.runtime.driverGetVersion()),
+        "runtime": int(cupy.cuda.runtime.runtimeGetVersion()),
+        "cupy": cupy.__version__,
+    }
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measure, and write a file per case."""
+    options.output.mkdir(parents=True, exist_ok=True)
+    raw: dict[str, data.Raw] = {}
+    for name in options.only or CASES:
+        case = CASES[name]
+        if case.dataset not in raw:
+            raw[case.dataset] = (
+                data.generate(case.dataset) if options.generated else data.read(case.dataset)
+            )
+        few = (300, 100) if options.generated else (case.rows, case.new_rows)
+        rows = case.prepare(raw[case.dataset], *few).in_form(case.form)
+        results: dict[str, Any] = {
+            "case": {"name": name, "title": case.title, "goal": case.goal,
+                     "rows": rows.X.shape[0], "features": rows.X.shape[1],
+                     "new_rows": rows.X_new.shape[0]},
+            "machine": machine(),
+            "versions": {package: metadata.version(package) for package in PACKAGES},
+        }  # fmt: skip
+        if options.repeat:
+            results["card"] = card()
+            results["cuda"] = measure(case, rows, options.repeat, True, engine="cuda")
+            _tell(name, "cuda", results["cuda"])
+        results["threads"] = {}
+        for threads in options.threads:
+            found = measure(case, rows, options.repeat_threads, False, n_jobs=threads)
+            results["threads"][str(threads)] = found
+            _tell(name, f"{threads} threads", found)
+        if not options.generated:
+            _write(options.output / f"{name}.json", results)
+
+
+def _tell(name: str, place: str, found: Mapping[str, Any]) -> None:
+    shown = ("seconds", "first_seconds", "score_seconds", "score", "gap", "solver", "converged")
+    parts = [f"{key}={found[key]:.4g}" if isinstance(found[key], float) else f"{key}={found[key]}"
+             for key in shown if key in found]  # fmt: skip
+    print(f"{name:14s} {place:11s}", *parts, flush=True)
+
+
+def _write(path: Path, results: dict[str, Any]) -> None:
+    """Write a file; what was not measured this time stays as it was."""
+    if path.exists():
+        before = json.loads(path.read_text())
+        results["threads"] = {**before.get("threads", {}), **results["threads"]}
+        results = {**before, **results}
+    path.write_text(json.dumps(results, indent=1) + "\n")
+
+
+def table(folder: Path = FOLDER) -> str:
+    """The markdown table of all results: seconds."""
+    lines = [
+        "| problem | card | goal | 1 thread | 2 | 4 | 8 | 16 | threads / card |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for name, case in CASES.items():
+        path = folder / f"{name}.json"
+        if not path.exists():
+            continue
+        found = json.loads(path.read_text())
+        kinds = [("seconds", case.title, case.goal)]
+        if case.scores:
+            kinds.append(("score_seconds", f"scores of {found['case']['new_rows']:,} rows", 0.05))
+        for kind, title, goal in kinds:
+            here = found["cuda"][kind]
+            seconds = {n: at[kind] for n, at in found["threads"].items()}
+            cells = [f"{seconds[n]:.3g} s" if n in seconds else "-" for n in _THREADS]
+            most = max(seconds, key=int, default=None)
+            ratio = "-" if most is None else f"{seconds[most] / here:.3g}"
+            lines.append(
+                f"| {title} | {here:.3g} s | {goal:g} s | " + " | ".join([*cells, ratio]) + " |"
+            )
+    return "\n".join(lines)
+
+
+_THREADS = ("1", "2", "4", "8", "16")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure or report."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", action="append", choices=CASES)
+    parser.add_argument("--threads", type=int, nargs="*", default=[int(n) for n in _THREADS])
+    parser.add_argument("--repeat", type=int, default=3, help="on the card; 0: not at all")
+    parser.add_argument("--repeat-threads", type=int, default=1)
+    parser.add_argument("--output", type=Path, default=FOLDER)
+    parser.add_argument("--generated", action="store_true", help="made-up rows: writes nothing")
+    parser.add_argument("--report", action="store_true")
+    options = parser.parse_args(arguments)
+    if options.report:
+        print(table())
+    else:
+        run(options)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
