@@ -1,0 +1,289 @@
+"""A stand-in for CuPy on machines without a graphics card.
+
+It has what margrave uses. Arrays are NumPy's, but those of the host and of the card do not mix, as
+with CuPy itself; the device code is compiled as it is, for an emulated card (card.hpp).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import types
+import weakref
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from scipy import sparse
+
+HERE = Path(__file__).parent
+BUILT = HERE.parent.parent / "build" / "emulated"
+COMPILER = next(filter(None, map(shutil.which, (os.environ.get("CXX", "c++"), "g++"))), None)
+MEMORY = 8 << 30
+ORDER = 0  # of the turns of threads: ascending, descending, or from 2 on by chance
+_FUNCTIONS = {
+    "tiles": ("sum", "sum_two", "store", "surround_rows"),
+    "solver": (
+        *("extremes", "middle", "sums", "figures", "best_bias", "violations", "choose_set"),
+        *("solve", "add"),
+    ),
+}
+_lock = threading.Lock()
+uint8, int32, int64, uint64 = np.uint8, np.int32, np.int64, np.uint64
+float32, float64 = np.float32, np.float64
+
+
+class Array(np.ndarray):
+    """An array on the card."""
+
+    @property
+    def data(self):
+        return types.SimpleNamespace(ptr=self.ctypes.data)
+
+    def __array_ufunc__(self, function, method, *inputs, out=(), **rest):
+        given = [*inputs, *out]
+        if any(type(one) is np.ndarray and one.ndim for one in given):
+            raise TypeError("arrays of the host and of the card do not mix")
+        plain = [one.view(np.ndarray) if isinstance(one, Array) else one for one in inputs]
+        if out:
+            rest["out"] = tuple(one.view(np.ndarray) for one in out)
+        return _there(getattr(function, method)(*plain, **rest))
+
+    def __setitem__(self, key, value):
+        if type(value) is np.ndarray and value.ndim:
+            raise TypeError("arrays of the host and of the card do not mix")
+        super().__setitem__(key, value)
+
+
+def _there(found):
+    return found.view(Array) if isinstance(found, (np.ndarray, np.generic)) else found
+
+
+def _counted(array):
+    """Count the bytes of a new array as long as it lives."""
+    pool = getattr(_state, "pool", None)
+    if pool is not None:
+        pool.take(array)
+    return array.view(Array)
+
+
+def asarray(values, dtype=None):
+    return _counted(np.array(values, dtype=dtype, order="C", copy=True).view(np.ndarray))
+
+
+def asnumpy(values):
+    return np.array(values).view(np.ndarray)
+
+
+def empty(shape, dtype=float64):
+    found = np.empty(shape, dtype=dtype)
+    found.view(np.uint8).fill(0xFF) if found.size else None  # NaN, or minus one
+    return _counted(found)
+
+
+def zeros(shape, dtype=float64):
+    return _counted(np.zeros(shape, dtype=dtype))
+
+
+def zeros_like(values):
+    return zeros(values.shape, values.dtype)
+
+
+def arange(*limits, dtype=None):
+    return _counted(np.arange(*limits, dtype=dtype))
+
+
+def ascontiguousarray(values):
+    return np.ascontiguousarray(values).view(Array)
+
+
+def flatnonzero(values):
+    return np.flatnonzero(np.asarray(values)).view(Array)
+
+
+def searchsorted(values, wanted, side="left"):
+    return np.searchsorted(np.asarray(values), np.asarray(wanted), side=side).view(Array)
+
+
+# --- memory, streams and the driver ---------------------------------------------------------------
+
+_state = threading.local()
+
+
+class OutOfMemoryError(MemoryError):
+    """As CuPy's."""
+
+
+class MemoryPool:
+    def __init__(self):
+        self.limit, self.used = MEMORY, 0
+
+    def set_limit(self, size):
+        self.limit = size
+
+    def malloc(self, size):
+        raise AssertionError("arrays are made by NumPy")
+
+    def free_all_blocks(self):
+        pass
+
+    def take(self, array):
+        if self.used + array.nbytes > self.limit:
+            raise OutOfMemoryError(f"{array.nbytes} bytes beyond {self.used} of {self.limit}")
+        self.used += array.nbytes
+        weakref.finalize(array, self._give_back, array.nbytes)
+
+    def _give_back(self, size):
+        self.used -= size
+
+
+@contextmanager
+def using_allocator(malloc):
+    before, _state.pool = getattr(_state, "pool", None), malloc.__self__
+    try:
+        yield
+    finally:
+        _state.pool = before
+
+
+class _Context:
+    def __init__(self, *_, **__):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return None
+
+    def synchronize(self):
+        pass
+
+
+runtime = types.SimpleNamespace(
+    getDeviceCount=lambda: 1,
+    memGetInfo=lambda: (MEMORY, MEMORY),
+)
+cuda = types.SimpleNamespace(
+    Device=_Context,
+    Stream=_Context,
+    MemoryPool=MemoryPool,
+    using_allocator=using_allocator,
+    get_current_stream=_Context,
+    memory=types.SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
+    runtime=runtime,
+)
+
+
+class csr_matrix(sparse.csr_matrix):
+    """Sparse rows on the card."""
+
+    def __matmul__(self, other):
+        return np.asarray(super().__matmul__(other.view(np.ndarray))).view(Array)
+
+
+# --- programs -------------------------------------------------------------------------------------
+
+
+class RawModule:
+    def __init__(self, code, options):
+        included = [Path(option[2:]) for option in options if option.startswith("-I")]
+        macros = [option for option in options if option.startswith("-D")]
+        self.library = ctypes.CDLL(str(_built(code, included[0], macros)))
+
+    def get_function(self, name):
+        return Function(self.library[f"launch_{name}"])
+
+
+class Function:
+    max_dynamic_shared_size_bytes = 48 << 10
+
+    def __init__(self, launch):
+        self.launch = launch
+        launch.restype = ctypes.c_char_p
+
+    def __call__(self, grid, block, arguments, shared_mem=0):
+        kept, sizes = [], []
+        for one in arguments:
+            if isinstance(one, Array):
+                assert one.flags.c_contiguous or one.ndim == 1, "strided"
+                one = np.uint64(one.ctypes.data)
+            assert isinstance(one, np.generic), f"an argument of unknown size: {one!r}"
+            kept.append(np.array(one))
+            sizes.append(one.nbytes)
+        assert shared_mem <= self.max_dynamic_shared_size_bytes
+        pointers = (ctypes.c_void_p * len(kept))(*(one.ctypes.data for one in kept))
+        lengths = (ctypes.c_size_t * len(kept))(*sizes)
+        blocks = (ctypes.c_uint * 3)(*(*grid, 1, 1)[:3])
+        with _lock:
+            failure = self.launch(
+                *(pointers, lengths, ctypes.c_size_t(len(kept)), blocks),
+                *(ctypes.c_uint(block[0]), ctypes.c_size_t(shared_mem), ctypes.c_uint(ORDER)),
+            )
+        if failure:
+            raise RuntimeError(failure.decode())
+
+
+def _built(code, headers, macros):
+    """The program as a library of this machine, kept by its source."""
+    program = re.search(r"cuda/(\w+)\.cu", code).group(1)
+    launchers = "".join(
+        f'extern "C" const char* launch_{name}(void** a, const std::size_t* s, std::size_t n,'
+        " const unsigned* g, unsigned t, std::size_t m, unsigned o)"
+        f" {{ return emulated::launch({name}, a, s, n, g, t, m, o); }}\n"
+        for name in _FUNCTIONS[program]
+    )
+    sources = [path for path in sorted(headers.rglob("*")) if path.is_file()]
+    known = "".join(path.read_text() for path in sources) + (HERE / "card.hpp").read_text()
+    macros = [macro for macro in macros if "DIGEST" not in macro]
+    name = hashlib.sha256("\n".join([known, code, launchers, *macros]).encode()).hexdigest()[:24]
+    library = BUILT / f"{name}.so"
+    if library.exists():
+        return library
+    BUILT.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=BUILT) as folder:
+        own = Path(folder)
+        for path in sources:
+            if "std" in path.parts:
+                continue
+            to = own / path.relative_to(headers)
+            to.parent.mkdir(exist_ok=True)
+            to.write_text(_translated(path.read_text()))
+        (own / "program.cpp").write_text(f'#include "card.hpp"\n{code}{launchers}')
+        shutil.copy(HERE / "card.hpp", own)
+        subprocess.run(
+            [COMPILER, "-std=c++20", "-O2", "-ffp-contract=off", "-fPIC", "-shared", "-w",
+             f"-I{own}", *macros, str(own / "program.cpp"), "-o", str(own / "made.so")],
+            check=True,
+        )  # fmt: skip
+        os.replace(own / "made.so", library)
+    return library
+
+
+def _translated(text):
+    """What only a card's compiler understands, in other words."""
+    text = re.sub(
+        r"extern __shared__ double (\w+)\[\];", r"double* \1 = emulated::dynamic.data();", text
+    )
+    return re.sub(r'asm\("ex2[^;]*;[^;]*;', "value = exp2f(x > 0 ? 0.0f : x);", text)
+
+
+def install():
+    """Let `import cupy` find this module; only where there is none."""
+    extra = types.ModuleType("cupyx")
+    names = {"cupyx": extra, "cupyx.scipy": types.ModuleType("cupyx.scipy")}
+    names["cupyx.scipy"].sparse = sys.modules[__name__]
+    sys.modules.update({"cupy": sys.modules[__name__], **names})
+
+
+def uninstall():
+    """Undo `install`."""
+    for name in ("cupy", "cupyx", "cupyx.scipy"):
+        sys.modules.pop(name, None)
