@@ -1,10 +1,10 @@
 """A graphics card against the threads of the same machine.
 
-    python -m benchmarks.gpu [--only NAME ...] [--threads 1 2 4 8 16] [--repeat 3]   # results/gpu/*.json
-    python -m benchmarks.gpu --report                                                # the tables
+    python -m benchmarks.gpu [--only NAME ...] [--threads 1 2 4 8 16]   # writes results/gpu/*.json
+    python -m benchmarks.gpu --report                                   # prints the table
 
-Rows are in the machine's memory when the clock starts. On the card the first fit of a problem, which
-may compile programs, is recorded apart; the median of the others counts. Threads get the same
+Rows are in the machine's memory when the clock starts. On the card the first fit of a problem,
+which may compile programs, is recorded apart; the median of the others counts. Threads get the same
 problem, tolerance and `solver`; how often is `--repeat-threads`.
 """
 

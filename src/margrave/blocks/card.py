@@ -160,14 +160,14 @@ def _solve(
             problem = block.problems[number]
             if not begun and at["rounds"][place] == 0 and block.starts[number] is not None:
                 continue  # no time even for its start
-            work = tuple(int(at[name][place]) for name in ("rounds", "steps", "values"))
+            rounds, steps, values = (int(at[name][place]) for name in ("rounds", "steps", "values"))
             figures = {
                 "objective": at["primal"][place],
                 "dual": at["dual"][place],
                 "intercept": float(at["bias"][place]) if free else 0.0,
             }
-            solved = Solved(betas[place], scores[place], work)
-            block.solved[number] = part_result(problem, solved, figures)
+            found = Solved(betas[place], scores[place], (rounds, steps, values))
+            block.solved[number] = part_result(problem, found, figures)
             if thorough and at["gap"][place] > tol:
                 unsolved.append((block, number))
     if pressed[0]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from margrave import _core
+from margrave import cuda
 from margrave.blocks.dual import PartResult, has_zero, part_result, zero_result
 from margrave.blocks.point import (
     BlockState,
@@ -135,7 +135,7 @@ class Directions(Point):
         beta = np.clip(state.beta + step * aim.direction, *self._box(problem, state.beta))
         self.states[p] = BlockState(beta, state.scores + step * aim.reach, own)
 
-    def _own(self, p: int, rows: _core.KernelRows) -> Floats:
+    def _own(self, p: int, rows: cuda.AnyKernelRows) -> Floats:
         """Contribution of the block's own variables to its scores."""
         problem, beta = self.problems[p], self.states[p].beta
         assert problem is not None

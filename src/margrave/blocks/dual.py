@@ -6,11 +6,11 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from margrave import _core
+from margrave import cuda
 from margrave.problem import BaseProblem, Floats, Intercept, is_joint
 from margrave.progress import left_until
 from margrave.rounds import (
@@ -93,7 +93,7 @@ class DualBlock:
         models need a `thorough` solution: hardly limited, and certified in double precision. Ends
         at the `deadline` (seconds of ``time.time``).
         """
-        rows: dict[tuple[str, float], _core.KernelRows] = {}  # shared by the problems
+        rows: dict[tuple[str, float], cuda.AnyKernelRows] = {}  # shared by the problems
         for number, (problem, start) in enumerate(zip(self.problems, self.starts, strict=True)):
             if self.cancelled.is_set() or time.time() >= deadline:
                 return
@@ -143,7 +143,7 @@ class DualBlock:
         start: Floats | None,
         tol: float,
         precision: str,
-        rows: dict[tuple[str, float], _core.KernelRows],
+        rows: dict[tuple[str, float], cuda.AnyKernelRows],
         memory: int,
     ) -> Core:
         size = set_size(memory, _LARGEST_SET)
@@ -170,7 +170,26 @@ def zero_result(problem: BaseProblem) -> PartResult:
     return PartResult(nothing, nothing, intercept, primal, dual, 0, True)
 
 
-def part_result(problem: BaseProblem, core: Core, figures: dict[str, Any]) -> PartResult:
+class Point(Protocol):
+    """Where a solver ended: dual variables, their scores, and what it took."""
+
+    @property
+    def beta(self) -> Floats:
+        """Dual variables."""
+        ...
+
+    @property
+    def scores(self) -> Floats:
+        """Their scores, without a free intercept."""
+        ...
+
+    @property
+    def work(self) -> tuple[int, int, int]:
+        """Rounds, steps and kernel values."""
+        ...
+
+
+def part_result(problem: BaseProblem, core: Point, figures: dict[str, Any]) -> PartResult:
     """Turn the state of a compiled solver into the result of a part."""
     beta, scores, intercept = core.beta, core.scores, figures["intercept"]
     if problem.intercept == "regularized":  # the core's scores include it

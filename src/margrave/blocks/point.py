@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from margrave import _core
+from margrave import _core, cuda
 from margrave.models import Expansion
 from margrave.problem import Floats, Problem
 from margrave.progress import FOREVER, left_until
@@ -264,7 +264,7 @@ def rate_along(loss: _core.Loss, y: Floats, C: Floats, at: Floats, direction: Fl
 
 
 def own_scores(
-    kernel_rows: _core.KernelRows, beta: Floats, rows: Rows, seconds: float = FOREVER
+    kernel_rows: cuda.AnyKernelRows, beta: Floats, rows: Rows, seconds: float = FOREVER
 ) -> Floats | None:
     """What the variables of some rows contribute to their own scores; None if time is over."""
     used = np.flatnonzero(beta)

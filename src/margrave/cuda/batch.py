@@ -35,53 +35,14 @@ from margrave.cuda.rows import (
 Floats = NDArray[np.float64]
 
 # The fields of `Part` in cpp/cuda/point.cuh, eight bytes each.
-_FIELDS = [
-    "first",
-    "count",
-    "capacity",
-    "most_steps",
-    "sum",
-    "other_sum",
-    "scale",
-    "fixed_dual",
-    "fixed_gap",
-    "target",
-    "enough",
-    "top",
-    "other_top",
-    "bottom",
-    "other_bottom",
-    "middle",
-    "other_middle",
-    "bias",
-    "other_bias",
-    "violation",
-    "primal",
-    "dual",
-    "own_gap",
-    "gap",
-    "negligible",
-    "inner_share",
-    "support",
-    "steps",
-    "rounds",
-    "values",
-    "members",
-    "status",
-]
 _WHOLE = frozenset(
-    [
-        "first",
-        "count",
-        "capacity",
-        "most_steps",
-        "support",
-        "steps",
-        "rounds",
-        "values",
-        "members",
-        "status",
-    ]
+    ("first", "count", "capacity", "most_steps", "support", "steps", "rounds", "values", "members")
+) | {"status"}
+_FIELDS = (
+    *("first", "count", "capacity", "most_steps", "sum", "other_sum", "scale", "fixed_dual"),
+    *("fixed_gap", "target", "enough", "top", "other_top", "bottom", "other_bottom", "middle"),
+    *("other_middle", "bias", "other_bias", "violation", "primal", "dual", "gap", "own_gap"),
+    *("negligible", "inner_share", "support", "steps", "rounds", "values", "members", "status"),
 )
 _AT = {name: place for place, name in enumerate(_FIELDS)}
 RUNNING, CONVERGED, STALLED = range(3)
@@ -164,18 +125,17 @@ class Batch:
         def joined(parts: Sequence[Any], kind: str = "float64") -> Any:
             return cupy.asarray(np.concatenate(parts).astype(kind, copy=False))
 
-        nothing = [np.zeros(n) for n in self.counts]
         self.row = joined([one.rows for one in outlines], "int32")
         self.y = joined([one.y for one in outlines])
         self.C = joined([one.C for one in outlines])
         self.beta = joined([one.beta for one in outlines])
         self.scores = joined(
-            [zero if one.scores is None else one.scores for one, zero in zip(outlines, nothing)]
+            [np.zeros(len(one.rows)) if one.scores is None else one.scores for one in outlines]
         )
         self.shift = None
         if any(one.shift is not None for one in outlines):
             self.shift = joined(
-                [zero if one.shift is None else one.shift for one, zero in zip(outlines, nothing)]
+                [np.zeros(len(one.rows)) if one.shift is None else one.shift for one in outlines]
             )
         self.inside = cupy.zeros(self.total, dtype=cupy.uint8)
         self.key = cupy.zeros(self.total, dtype=cupy.float32)

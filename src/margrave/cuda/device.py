@@ -34,7 +34,8 @@ def import_cupy() -> ModuleType:
             "engine='cuda' needs CuPy: pip install 'margrave[cuda]', or cupy-cuda12x for a driver"
             f" of CUDA 12 ({missing})"
         ) from missing
-    return cupy
+    found: ModuleType = cupy
+    return found
 
 
 def cards() -> int:
@@ -144,20 +145,24 @@ def digest() -> str:
     return found.hexdigest()[:16]
 
 
+def options(program: str, macros: tuple[tuple[str, object], ...]) -> tuple[str, ...]:
+    """How one of the programs is compiled."""
+    return (
+        "-std=c++17",
+        "-default-device",
+        f"-I{_HEADERS}",
+        f"-I{_HEADERS / 'cuda' / 'std'}",
+        f"-DMARGRAVE_DIGEST={digest()}",
+        *_OPTIONS[program],
+        *(f"-D{macro}={value}" for macro, value in macros),
+    )
+
+
 @cache
 def compiled(number: int, program: str, macros: tuple[tuple[str, object], ...]) -> Any:
     """One of the programs in ``cpp/cuda``, compiled for the present card and loaded there."""
     return import_cupy().RawModule(
-        code=f'#include "cuda/{program}.cu"\n',
-        options=(
-            "-std=c++17",
-            "-default-device",
-            f"-I{_HEADERS}",
-            f"-I{_HEADERS / 'cuda' / 'std'}",
-            f"-DMARGRAVE_DIGEST={digest()}",
-            *_OPTIONS[program],
-            *(f"-D{macro}={value}" for macro, value in macros),
-        ),
+        code=f'#include "cuda/{program}.cu"\n', options=options(program, macros)
     )
 
 

@@ -147,6 +147,12 @@ class Data:
     def _rows_on_card(self, precision: str, offset: float, threads: int) -> cuda.KernelRows:
         assert self.device is not None
         here = replace(self, device=None)
+
+        def in_core() -> _core.KernelRows:
+            rows = here.kernel_rows("float64", 0, 1 << 20, threads, offset, cache=False)
+            assert isinstance(rows, _core.KernelRows)
+            return rows
+
         return cuda.KernelRows(
             self.device,
             self.X,
@@ -154,7 +160,7 @@ class Data:
             offset,
             self.starts.tolist(),
             precision,
-            lambda: here.kernel_rows("float64", 0, 1 << 20, threads, offset, cache=False),
+            in_core,
         )
 
     def upload(self) -> None:

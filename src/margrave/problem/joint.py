@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from margrave import _core
+from margrave import _core, cuda
 from margrave.losses import JOINT_LOSSES
 from margrave.problem.base import BaseProblem, Intercept, check_weights
 from margrave.problem.data import Data, Floats, RowNumbers
@@ -67,9 +67,10 @@ class JointProblem(BaseProblem):
         return (self.n_rows, self.n_classes)
 
     def core(
-        self, rows: _core.KernelRows, start: Floats | None, size: int, floor: float
+        self, rows: cuda.AnyKernelRows, start: Floats | None, size: int, floor: float
     ) -> _core.Joint:
         """Make the compiled solver for this problem with the intercepts zero or regularised."""
+        assert isinstance(rows, _core.KernelRows)  # a card has no joint problems
         nothing = np.zeros(self.n_classes)
         size = max(2, min(_LARGEST_JOINT_SET, size))
         return _core.Joint(rows, self.loss, self.y, self.n_classes, self.C, start, nothing, size)

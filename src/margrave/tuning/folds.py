@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_array
 
-from margrave import _core
+from margrave import cuda
 from margrave.estimators._remote import canonical
 from margrave.problem import Data
 from margrave.rows import AnyRows, Matrix, is_csr
@@ -110,7 +110,7 @@ def _layout(tested_by: Rows, labels: Rows | None) -> Layout:
 class SharedData(Data):
     """Data whose cached kernel rows are kept after a fit. Only one thread at a time may use it."""
 
-    made: dict[tuple[str, float, bool], _core.KernelRows] = field(
+    made: dict[tuple[str, float, bool], cuda.AnyKernelRows] = field(
         default_factory=dict, compare=False, repr=False
     )
 
@@ -122,7 +122,7 @@ class SharedData(Data):
         threads: int,
         offset: float = 0.0,
         cache: bool = True,
-    ) -> _core.KernelRows:
+    ) -> cuda.AnyKernelRows:
         """Return the compiled source of kernel values, created on first use."""
         key = (precision, offset, cache)
         if key not in self.made:

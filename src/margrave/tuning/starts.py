@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from margrave import _core
+from margrave import _core, cuda
 from margrave.kernels import Kernel
 from margrave.problem import BaseProblem, Floats, Problem, is_single
 from margrave.rows import AnyRows
@@ -35,12 +35,12 @@ class StartedProblem(Problem):
 
     def core(
         self,
-        rows: _core.KernelRows,
+        rows: cuda.AnyKernelRows,
         start: Floats | None,
         size: int,
         floor: float,
         fixed: _core.FixedPart | None = None,
-    ) -> _core.WorkingSet:
+    ) -> cuda.AnyWorkingSet:
         """Create the compiled solver at this start, with its scores."""
         if fixed is None and start is self.start and self.scores is not None:
             nothing = np.zeros(self.n_rows)

@@ -23,7 +23,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from margrave import _core
+from margrave import _core, cuda
 from margrave.blocks.active import active_rows
 from margrave.problem import Floats, Problem
 from margrave.progress import FOREVER
@@ -94,7 +94,7 @@ class ActiveSet:
         else:
             rows = kernels.rows(precision, problem.offset, cache=False)
             self.whole = problem.core(rows, start, kernels.size, floor)
-        self.part: _core.WorkingSet | MovingBlocks | None = None
+        self.part: cuda.AnyWorkingSet | MovingBlocks | None = None
         self.active: NDArray[np.int64] = np.empty(0, dtype=np.int64)
         self.adopted = (0, 0, 0)  # the part's work when its values were last copied to the whole
         # of the whole problem, before rows are chosen

@@ -51,6 +51,7 @@ class CoordinateDescent(BaseEstimator):  # type: ignore[misc]
             problem: Problem, kernels: Kernels, precision: str, start: Floats | None, floor: float
         ) -> Core:
             rows = kernels.rows(precision, problem.offset)
+            assert isinstance(rows, _core.KernelRows)
             dual = _core.DualProblem(
                 problem.block_list, problem.loss.core(floor), problem.y, problem.C, start=start
             )

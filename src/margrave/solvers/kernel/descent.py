@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from margrave import _core
+from margrave import cuda
 from margrave.problem import BaseProblem, Data, Floats, Solution
 from margrave.rounds import (
     Core,
@@ -98,7 +98,7 @@ class Kernels:
         self.threads = max(1, settings.threads // workers)
         self.given_size = None if size is None else max(2, min(size, data.n_rows))
         self.seed, self.progress = settings.seed, settings.progress
-        self.made: dict[tuple[str, float, bool], _core.KernelRows] = {}
+        self.made: dict[tuple[str, float, bool], cuda.AnyKernelRows] = {}
 
     @cached_property
     def share(self) -> int:
@@ -129,7 +129,7 @@ class Kernels:
         """Until the time limit, for work before the first round."""
         return self.settings.seconds_left()
 
-    def rows(self, precision: str, offset: float, cache: bool = True) -> _core.KernelRows:
+    def rows(self, precision: str, offset: float, cache: bool = True) -> cuda.AnyKernelRows:
         key = (precision, offset, cache)
         if key not in self.made:
             self.made.clear()  # frees the old cache before the new one grows

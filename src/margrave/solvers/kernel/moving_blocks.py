@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from margrave import _core
+from margrave import _core, cuda
 from margrave.blocks.active import ActiveRows, BlockChange
 from margrave.blocks.point import box_around, rate_along
 from margrave.engines import MOST_LOSSES, Engine, ShardLost, Shards
@@ -83,7 +83,7 @@ class MovingBlocks:
     def __init__(
         self,
         problem: Problem,
-        core: _core.WorkingSet,
+        core: cuda.AnyWorkingSet,
         precision: str,
         floor: float,
         plan: BlockPlan,

@@ -76,6 +76,7 @@ class Newton(BaseEstimator):  # type: ignore[misc]
             problem: Problem, kernels: Kernels, precision: str, start: Floats | None, floor: float
         ) -> Core:
             rows = kernels.rows(precision, problem.offset, cache=False)
+            assert isinstance(rows, _core.KernelRows)  # a card has Newton's method for linear rows
             return _NewtonPoint(problem, rows, start, self.rank)
 
         return descend(problems, settings, starts, core_of, "newton")
