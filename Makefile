@@ -4,11 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: help demo test fuzz budgets bench papers lint docs dist changelog clean
+.PHONY: help demo test test-gpu bench-gpu fuzz budgets bench papers lint docs dist changelog clean
 
 help:
 	@echo "make demo   set up and train on 100,000 generated rows; table and pictures"
 	@echo "make test   set up and run the tests"
+	@echo "make test-gpu   the tests of graphics cards, on a real one; bench-gpu measures it against threads"
 	@echo "make fuzz   feed damaged files to all readers, and search for false certificates: four minutes"
 	@echo "make budgets  measure time and memory of every solver from outside, at 300,000 rows"
 	@echo "make bench  measure against scikit-learn and scikit-learn-intelex (needs MARGRAVE_DATA)"
@@ -36,6 +37,13 @@ demo: $(VENV)/installed-plots
 
 test: $(VENV)/installed-test
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+test-gpu: $(VENV)/installed-test,cuda
+	MARGRAVE_CARD=1 $(BIN)/python -m pytest tests/test_cuda.py tests/test_cuda_sources.py
+
+bench-gpu: $(VENV)/installed-bench,cuda
+	$(BIN)/python -m benchmarks.gpu
+	$(BIN)/python -m benchmarks.pages
 
 fuzz: $(VENV)/installed-test
 	$(BIN)/python -m tests.fuzz

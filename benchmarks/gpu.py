@@ -1,7 +1,8 @@
 """A graphics card against the threads of the same machine.
 
     python -m benchmarks.gpu [--only NAME ...] [--threads 1 2 4 8 16]   # writes results/gpu/*.json
-    python -m benchmarks.gpu --report                                   # prints the table
+    python -m benchmarks.gpu --sizes                    # generated rows: from where on a card pays
+    python -m benchmarks.gpu --report                                   # prints the tables
 
 Rows are in the machine's memory when the clock starts. On the card the first fit of a problem,
 which may compile programs, is recorded apart; the median of the others counts. Threads get the same
@@ -144,6 +145,62 @@ def measure(case: Case, rows: Data, repeats: int, first: bool, **place: Any) -> 
     return found
 
 
+SIZES = [(n, d) for d in (10, 100, 800) for n in (1_000, 3_000, 10_000, 30_000, 100_000)]
+_FEWEST_SIZES = [(300, 10)]
+
+
+def waves(n_rows: int, n_features: int) -> Data:
+    """Rows of two classes that follow three of the features, with noise in the labels."""
+    rng = np.random.default_rng(n_features)
+    X = (0.02 * rng.standard_normal((n_rows, n_features))).astype(np.float32)
+    X[:, :3] = rng.uniform(-2.0, 2.0, (n_rows, 3))
+    sides = np.sin(3.0 * X[:, :3]).prod(axis=1) + 0.2 * rng.standard_normal(n_rows) > 0.0
+    return Data(X, sides.astype(int))
+
+
+def measure_sizes(options: argparse.Namespace) -> None:
+    """Fits of an SVC on rows of many sizes, by the card and by all threads."""
+    found = []
+    for n, d in _FEWEST_SIZES if options.generated else SIZES:
+        rows = waves(n, d)
+        one: dict[str, Any] = {"rows": n, "features": d}
+        for place, where in (("cuda", {"engine": margrave.engines.Cuda()}), ("threads", {})):
+            if place == "cuda" and not options.repeat:
+                continue
+            model = margrave.SVC(C=10.0, gamma=2.0, random_state=0, **where)
+            seconds = []
+            for _ in range(1 + options.repeat):
+                begin = time.perf_counter()
+                model.fit(rows.X, rows.y)
+                seconds.append(time.perf_counter() - begin)
+            one[place] = {"seconds": median(seconds[1:]), "gap": model.gap_}
+            if place == "cuda":
+                one[place]["bytes"] = int(where["engine"].card().pool.total_bytes())
+        found.append(one)
+        print(one, flush=True)
+    if not options.generated:
+        results = {"machine": machine(), "card": card(), "sizes": found}
+        options.output.mkdir(parents=True, exist_ok=True)
+        (options.output / "sizes.json").write_text(json.dumps(results, indent=1) + "\n")
+
+
+def sizes_table(folder: Path = FOLDER) -> str:
+    """Seconds of the card and of all threads, and the card's memory, by rows and features."""
+    path = folder / "sizes.json"
+    if not path.exists():
+        return "(not measured yet)"
+    found = json.loads(path.read_text())
+    lines = ["| rows | features | card | threads | threads / card | memory of the card |",
+             "|---|---|---|---|---|---|"]  # fmt: skip
+    for one in found["sizes"]:
+        here, there = one["cuda"]["seconds"], one["threads"]["seconds"]
+        lines.append(
+            f"| {one['rows']:,} | {one['features']} | {here:.3g} s | {there:.3g} s"
+            f" | {there / here:.2g} | {one['cuda']['bytes'] / 2**20:,.0f} MiB |"
+        )
+    return "\n".join(lines)
+
+
 def card() -> dict[str, Any]:
     """The graphics card, its driver and CuPy."""
     import cupy
@@ -229,7 +286,20 @@ def table(folder: Path = FOLDER) -> str:
             lines.append(
                 f"| {title} | {here:.3g} s | {goal:g} s | " + " | ".join([*cells, ratio]) + " |"
             )
-    return "\n".join(lines)
+    return "\n".join([*lines, "", _conditions(folder)])
+
+
+def _conditions(folder: Path) -> str:
+    """Which card, which machine."""
+    for path in sorted(folder.glob("*.json")):
+        found = json.loads(path.read_text())
+        if "card" in found:
+            of, on = found["card"], found["machine"]
+            return (
+                f"{of['name']}, {of['memory_bytes'] / 2**30:.0f} GiB, CUDA {of['runtime'] // 1000},"
+                f" CuPy {of['cupy']}; {on['cpu']}, {on['cores']} cores, {on['instruction_set']}."
+            )
+    return "(not measured yet)"
 
 
 _THREADS = ("1", "2", "4", "8", "16")
@@ -244,10 +314,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--repeat-threads", type=int, default=1)
     parser.add_argument("--output", type=Path, default=FOLDER)
     parser.add_argument("--generated", action="store_true", help="made-up rows: writes nothing")
+    parser.add_argument("--sizes", action="store_true", help="generated rows of many sizes")
     parser.add_argument("--report", action="store_true")
     options = parser.parse_args(arguments)
     if options.report:
-        print(table())
+        print(table(), sizes_table(), sep="\n\n")
+    elif options.sizes:
+        measure_sizes(options)
     else:
         run(options)
     return 0

@@ -12,6 +12,9 @@ measure them. The mark of a number in a sentence says in words what it is (see `
     faster FILE SLOW FAST          seconds of one method over those of another there
     way FILE WAY FIELD             of a file with ways: engines-*, tuning-*, papers/pemsvm-*
     slower FILE WAY BASE           seconds of one way over those of another there
+    card CASE [FIELD]              of results/gpu/CASE.json: seconds (by default) or score_seconds
+    threads CASE NUMBER            seconds of so many threads of that machine
+    card-ratio CASE NUMBER         seconds of so many threads over those of the card
 
 A number whose file does not exist yet is shown as missing.
 """
@@ -23,7 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import alternatives, large, reading, report, results, tuning
+from benchmarks import alternatives, gpu, large, reading, report, results, tuning
 from benchmarks.adapters import LIBRARIES, RIVALS, SHORTEST
 from benchmarks.marks import numbered, placed
 from benchmarks.papers import dcsvm
@@ -46,6 +49,7 @@ def blocks() -> dict[Path, dict[str, str]]:
             "large": large.report(),
             "lost": lost(),
         },
+        ROOT / "docs" / "gpu.md": {"cards": gpu.table(), "sizes": gpu.sizes_table()},
     }
 
 
@@ -114,6 +118,19 @@ def _slower(file: str, way: str, base: str) -> str:
     return f"{ways[way]['seconds'] / ways[base]['seconds']:.2g}x"
 
 
+def _card(case: str, field: str = "seconds") -> str:
+    return f"{_brief(_file(f'gpu/{case}')['cuda'][field])} s"
+
+
+def _threads(case: str, number: str) -> str:
+    return f"{_brief(_file(f'gpu/{case}')['threads'][number]['seconds'])} s"
+
+
+def _card_ratio(case: str, number: str) -> str:
+    found = _file(f"gpu/{case}")
+    return f"{found['threads'][number]['seconds'] / found['cuda']['seconds']:.2g}x"
+
+
 def _brief(seconds: float) -> str:
     return f"{seconds:,.0f}" if seconds >= 100 else f"{seconds:.3g}"
 
@@ -126,6 +143,9 @@ _KINDS: dict[str, Callable[..., str]] = {
     "faster": _faster,
     "way": _way,
     "slower": _slower,
+    "card": _card,
+    "threads": _threads,
+    "card-ratio": _card_ratio,
 }
 _FORMS = {
     "seconds": "{} s",

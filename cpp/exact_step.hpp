@@ -26,6 +26,7 @@ MARGRAVE_INLINE double line_minimum(const L& loss, double slope, double curvatur
             double end = limit;
             double total = curvature;
             int kink = -1;
+            MARGRAVE_UNROLL
             for (int m = 0; m < N; ++m) {
                 const Mover& v = movers[m];
                 const bool towards_zero = !crossed[m] && v.beta * v.direction < 0;
@@ -41,23 +42,30 @@ MARGRAVE_INLINE double line_minimum(const L& loss, double slope, double curvatur
             slope += total * (end - s);
             s = end;
             if (kink < 0) return s;
-            const Mover& v = movers[kink];
-            crossed[kink] = true;
-            slope += loss.right_derivative(v.y, v.C, 0.0) - loss.left_derivative(v.y, v.C, 0.0);
+            MARGRAVE_UNROLL
+            for (int m = 0; m < N; ++m) {
+                const Mover& v = movers[m];
+                if (m != kink) continue;
+                crossed[m] = true;
+                slope += loss.right_derivative(v.y, v.C, 0.0) - loss.left_derivative(v.y, v.C, 0.0);
+            }
             if (slope >= 0) return s;
         }
     } else {
         // The derivative is increasing, with logarithms that are steep near the bounds: Newton
         // steps where they shrink the bracket, in turn with bisections, geometric while the bracket
         // spans orders of magnitude.
+        double before[N];
+        for (int m = 0; m < N; ++m)
+            before[m] = loss.right_derivative(movers[m].y, movers[m].C, movers[m].beta);
         const auto derivative = [&](double s, double& second) {
             double first = slope + curvature * s;
             second = curvature;
-            for (const Mover& v : movers) {
+            for (int m = 0; m < N; ++m) {
+                const Mover& v = movers[m];
                 const double moved = v.beta + v.direction * s;
                 const double a = loss.inside(v.y * moved, v.C);
-                first += v.direction * (loss.right_derivative(v.y, v.C, moved) -
-                                        loss.right_derivative(v.y, v.C, v.beta));
+                first += v.direction * (loss.right_derivative(v.y, v.C, moved) - before[m]);
                 second += v.C / (a * (v.C - a));
             }
             return first;

@@ -151,6 +151,16 @@ def test_several_classes(scheme, tol):
     assert_same(SVC, X, y, tol, multi_class=scheme, gamma=0.1)
 
 
+def test_working_sets_of_different_sizes_in_turn(rows):
+    X, y = rows
+    half = len(X) // 2
+    large = WorkingSet(size=2048)
+    before = SVC(gamma=0.1, solver=large, engine="cuda").fit(X, y)
+    SVC(gamma=0.1, solver=WorkingSet(size=4), engine="cuda").fit(X[:half], y[:half])
+    after = SVC(gamma=0.1, solver=large, engine="cuda").fit(X, y)
+    assert np.array_equal(before.dual_coef_, after.dual_coef_)
+
+
 @pytest.mark.parametrize("case", POSITIVE, ids=name_of)
 def test_every_kernel(rows, case):
     kernel, parameters = case

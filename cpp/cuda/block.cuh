@@ -61,10 +61,15 @@ struct Best {
     int at = 0x7fffffff;
 
     __device__ void see(T other, int place) {
-        if (other > value || (other == value && place < at)) {
-            value = other;
-            at = place;
-        }
+        if (other > value || (other == value && place < at)) take(other, place);
+    }
+    // A place after all those seen so far.
+    __device__ void see_next(T other, int place) {
+        if (other > value) take(other, place);
+    }
+    __device__ void take(T other, int place) {
+        value = other;
+        at = place;
     }
 };
 

@@ -12,6 +12,14 @@ constexpr double kFlat = 1e-12;
 template <class T>
 constexpr T kTiny = T(sizeof(T) == 4 ? 1e-30 : 1e-290);
 
+// A quotient to compare with others: it may be rounded coarsely.
+__device__ inline float ratio(float a, float b) { return __fdividef(a, b); }
+__device__ inline double ratio(double a, double b) { return a / b; }
+
+// Without branches, so that a thread fetches the kernel values of all its variables at once.
+__device__ inline float larger(float a, float b) { return fmaxf(a, b); }
+__device__ inline double larger(double a, double b) { return fmax(a, b); }
+
 // The variables of a working set that changed: rows of the data, and by how much.
 template <class T>
 struct Changes {
@@ -27,7 +35,8 @@ class SetSolver {
   public:
     // What is given of each variable of the set, side by side.
     struct Given {
-        double *y, *C, *diagonal;
+        double *y, *C;
+        T *diagonal, *curvature;
     };
     struct Moved {
         double y, C, beta, lo, hi, diagonal, minus_f, derivative;
@@ -35,8 +44,8 @@ class SetSolver {
     struct Shared {
         Contest<T, 2 * kSides> first;
         Contest<T, 1> second;
-        Moved raised, lowered;
-        double k, change;
+        Moved raised;
+        double change;
         int verdict;
         int counts[32];
     };
@@ -58,7 +67,9 @@ class SetSolver {
             const long long row = p_.first + members_[i];
             given_.y[i] = v_.y[row];
             given_.C[i] = v_.C[row];
-            given_.diagonal[i] = double(value(i, i));
+            given_.diagonal[i] = value(i, i);
+            given_.curvature[i] = T(given_.diagonal[i] +
+                                    loss_.curvature(given_.y[i], given_.C[i], given_.y[i] > 0));
         }
         __syncthreads();
 #pragma unroll
@@ -67,15 +78,17 @@ class SetSolver {
             beta_[k] = 0;
             minus_f_[k] = 0;
             side_[k] = 0;
-            right_[k] = T(kInfinity);
+            right_[k] = T(kInfinity);  // without a variable: it never moves
             left_[k] = T(-kInfinity);
             curvature_[k] = 1;
+            room_up_[k] = 0;
+            room_down_[k] = 0;
             if (i >= size_) continue;
             const long long row = p_.first + members_[i];
             beta_[k] = v_.beta[row];
             minus_f_[k] = T(-v_.scores[row]);
             side_[k] = given_.y[i] < 0;
-            curvature_[k] = T(curvature_of(i));
+            curvature_[k] = given_.curvature[i];
             moved(k);
         }
     }
@@ -87,19 +100,20 @@ class SetSolver {
         int turn = 0;
         for (long long steps = 0;; ++steps) {
             Best<T> best[2 * kSides];  // the decrease of the objective, and the violation
+            T row[V];
+            load_row(changed, row);
 #pragma unroll
             for (int k = 0; k < V; ++k) {
                 const int i = place(k);
-                if (i >= size_) continue;
-                minus_f_[k] -= by * value(changed, i);
+                minus_f_[k] = fma(-by, row[k], minus_f_[k]);
                 const T up = minus_f_[k] - right_[k];
                 const T down = left_[k] - minus_f_[k];
-                const T rate = up >= down ? up : down;
+                const T rate = larger(up >= down ? up : down, T(0));
                 const T room = up >= down ? room_up_[k] : room_down_[k];
-                const T full = rate / curvature_[k];
+                const T full = ratio(rate, curvature_[k]);
                 const T s = full < room ? full : room;
-                best[0].see(rate > 0 ? s * (rate - curvature_[k] * s * T(0.5)) : T(-1), i);
-                best[1].see(rate, i);
+                best[0].see_next(s * (rate - curvature_[k] * s * T(0.5)), i);
+                best[1].see_next(rate, i);
             }
             decide(s_.first, best, turn);
             if (steps >= most_ || !(best[0].value > 0) || !(best[1].value > tolerance_))
@@ -136,13 +150,12 @@ class SetSolver {
 #pragma unroll
             for (int k = 0; k < V; ++k) {
                 const int i = place(k);
-                if (i >= size_) continue;
-                minus_f_[k] -= by * (raised_row[k] - lowered_row[k]);
+                minus_f_[k] = fma(-by, raised_row[k] - lowered_row[k], minus_f_[k]);
 #pragma unroll
                 for (int s = 0; s < kSides; ++s)
                     if (kSides == 1 || side_[k] == s) {
-                        best[2 * s].see(minus_f_[k] - right_[k], i);
-                        best[2 * s + 1].see(left_[k] - minus_f_[k], i);
+                        best[2 * s].see_next(minus_f_[k] - right_[k], i);
+                        best[2 * s + 1].see_next(left_[k] - minus_f_[k], i);
                     }
             }
             decide(s_.first, best, turn);
@@ -154,27 +167,25 @@ class SetSolver {
             const T violation = raise.value + (side ? best[2 * kSides - 1] : best[1]).value;
             if (steps >= most_ || !(violation > tolerance_)) return steps;
             const int raised = raise.at;
-            const T curvature = T(curvature_of(raised));
+            load_row(raised, raised_row);
+            const T curvature = given_.curvature[raised];
             Best<T> gain[1];
 #pragma unroll
             for (int k = 0; k < V; ++k) {
-                const int j = place(k);
-                if (j >= size_) continue;
-                raised_row[k] = value(raised, j);
-                const T rate = kSides == 2 && side_[k] != side
-                                   ? T(0)
-                                   : raise.value - (minus_f_[k] - left_[k]);
+                const T violation = raise.value - (minus_f_[k] - left_[k]);
+                const T rate = kSides == 2 && side_[k] != side ? T(0) : larger(violation, T(0));
                 const T sum = curvature + curvature_[k];
-                const T eta = sum - 2 * raised_row[k];
-                const T least = sum * T(kFlat) + kTiny<T>;
-                gain[0].see(rate > 0 ? rate * rate / (eta > least ? eta : least) : T(-1), j);
+                const T eta = fma(T(-2), raised_row[k], sum);
+                const T least = fma(sum, T(kFlat), kTiny<T>);
+                gain[0].see_next(ratio(rate * rate, larger(eta, least)), place(k));
             }
+#pragma unroll
+            for (int k = 0; k < V; ++k)  // for the thread that lowers, after the decision
+                if (place(k) == raised) s_.raised = described(k, right_[k]);
             decide(s_.second, gain, second_turn);
             if (!(gain[0].value > 0)) return steps;
             const int lowered = gain[0].at;
-#pragma unroll
-            for (int k = 0; k < V; ++k)  // on its way while the step is computed
-                if (place(k) < size_) lowered_row[k] = value(lowered, place(k));
+            load_row(lowered, lowered_row);  // on its way while the step is computed
             move_pair(raised, lowered, raised_row);
             by = T(s_.change);
         }
@@ -215,8 +226,11 @@ class SetSolver {
     __device__ T value(int row, int column) const {
         return kernel_[std::int64_t(row) * leading_ + column];
     }
-    __device__ double curvature_of(int i) const {
-        return given_.diagonal[i] + loss_.curvature(given_.y[i], given_.C[i], given_.y[i] > 0);
+    // The thread's kernel values with one of the set, all fetched at once.
+    __device__ void load_row(int i, T (&row)[V]) const {
+        const T* from = kernel_ + std::int64_t(i) * leading_ + threadIdx.x;
+#pragma unroll
+        for (int k = 0; k < V; ++k) row[k] = place(k) < size_ ? from[k * blockDim.x] : T(0);
     }
     // Updates the derivatives and the room of a variable that has a new value.
     __device__ void moved(int k) {
@@ -232,18 +246,20 @@ class SetSolver {
 
     enum Verdict { kMoves, kLost, kRaisedStays, kLoweredStays };
 
-    // Raises i and lowers j by the exact minimiser; by zero if they stay.
+    // Raises i, which is described in shared memory, and lowers j by the exact minimiser; by zero if
+    // they stay. The thread that has j decides.
     __device__ void move_pair(int i, int j, const T (&raised_row)[V]) {
+        Moved lowered;
+        T between = 0;
+        bool is_mine = false;
 #pragma unroll
-        for (int k = 0; k < V; ++k) {
-            if (place(k) == i) s_.raised = described(k, right_[k]);
+        for (int k = 0; k < V; ++k)
             if (place(k) == j) {
-                s_.lowered = described(k, left_[k]);
-                s_.k = raised_row[k];
+                lowered = described(k, left_[k]);
+                between = raised_row[k];
+                is_mine = true;
             }
-        }
-        __syncthreads();
-        if (threadIdx.x == 0) s_.verdict = decide_pair();
+        if (is_mine) s_.verdict = decide_pair(s_.raised, lowered, double(between));
         __syncthreads();
 #pragma unroll
         for (int k = 0; k < V; ++k) {
@@ -251,7 +267,7 @@ class SetSolver {
             const bool is_j = place(k) == j;
             if (!is_i && !is_j) continue;
             if (s_.verdict == kMoves) {
-                beta_[k] = is_i ? s_.raised.beta : s_.lowered.beta;
+                beta_[k] = is_i ? s_.raised.beta : lowered.beta;
                 moved(k);
             } else {
                 if (is_i && s_.verdict != kLoweredStays) right_[k] = T(kInfinity);
@@ -264,16 +280,14 @@ class SetSolver {
         const int i = place(k);
         const double y = given_.y[i];
         const double C = given_.C[i];
-        return {y,           C, beta_[k], loss_.lo(y, C), loss_.hi(y, C), given_.diagonal[i],
-                minus_f_[k], derivative};
+        return {y, C, beta_[k], loss_.lo(y, C), loss_.hi(y, C), double(given_.diagonal[i]),
+                double(minus_f_[k]), double(derivative)};
     }
 
-    // The step of the pair in shared memory, by one thread.
-    __device__ Verdict decide_pair() {
-        Moved& i = s_.raised;
-        Moved& j = s_.lowered;
+    // The step of a pair with this kernel value between them.
+    __device__ Verdict decide_pair(Moved& i, Moved& j, double between) {
         const double sum = i.diagonal + j.diagonal;
-        const double eta = fmax(sum - 2 * s_.k, kFlat * sum + double(kTiny<T>));
+        const double eta = fmax(sum - 2 * between, kFlat * sum + double(kTiny<T>));
         const double slope = (j.minus_f - j.derivative) - (i.minus_f - i.derivative);
         const double room_i = i.hi - i.beta;
         const double room_j = j.beta - j.lo;
@@ -318,7 +332,7 @@ __device__ void solve_set(const L& loss, const Variables& v, Part& p, const Memb
                           bool has_free_intercept) {
     using Solver = SetSolver<L, T, V>;
     __shared__ typename Solver::Shared shared;
-    extern __shared__ double given[];  // three numbers for each variable
+    extern __shared__ double given[];  // two numbers for each variable, and two of type T
     if (p.status != kRunning || *set.count == 0) {
         if (threadIdx.x == 0) {
             *changes.count = 0;
@@ -327,8 +341,9 @@ __device__ void solve_set(const L& loss, const Variables& v, Part& p, const Memb
         return;
     }
     __syncthreads();
+    T* const rest = reinterpret_cast<T*>(given + 2 * leading);
     Solver solver(loss, v, p, set.own, kernel, leading, shared,
-                  {given, given + leading, given + 2 * leading});
+                  {given, given + leading, rest, rest + leading});
     const long long steps = has_free_intercept ? solver.swap() : solver.descend();
     __syncthreads();
     solver.finish(steps, changes);

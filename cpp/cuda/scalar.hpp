@@ -6,6 +6,7 @@
 
 #define MARGRAVE_ISA device
 #define MARGRAVE_INLINE __forceinline__
+#define MARGRAVE_UNROLL _Pragma("unroll")
 
 namespace margrave {
 inline namespace MARGRAVE_ISA {

@@ -240,6 +240,7 @@ template <class T>
 T __shfl_sync(unsigned, T x, int from) {
     return emulated::exchange(x, [=](unsigned) { return unsigned(from); });
 }
+inline float __fdividef(float a, float b) { return a / b; }
 inline unsigned __reduce_max_sync(unsigned, unsigned x) {
     return emulated::combined(x, [](unsigned a, unsigned b) { return std::max(a, b); });
 }

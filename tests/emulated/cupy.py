@@ -197,9 +197,10 @@ class RawModule:
         included = [Path(option[2:]) for option in options if option.startswith("-I")]
         macros = [option for option in options if option.startswith("-D")]
         self.library = ctypes.CDLL(str(_built(code, included[0], macros)))
+        self.functions = {}  # their attributes are the driver's, whoever asks for them
 
     def get_function(self, name):
-        return Function(self.library[f"launch_{name}"])
+        return self.functions.setdefault(name, Function(self.library[f"launch_{name}"]))
 
 
 class Function:
@@ -218,7 +219,7 @@ class Function:
             assert isinstance(one, np.generic), f"an argument of unknown size: {one!r}"
             kept.append(np.array(one))
             sizes.append(one.nbytes)
-        assert shared_mem <= self.max_dynamic_shared_size_bytes
+        assert shared_mem <= self.max_dynamic_shared_size_bytes, "shared memory"
         pointers = (ctypes.c_void_p * len(kept))(*(one.ctypes.data for one in kept))
         lengths = (ctypes.c_size_t * len(kept))(*sizes)
         blocks = (ctypes.c_uint * 3)(*(*grid, 1, 1)[:3])

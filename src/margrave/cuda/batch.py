@@ -121,6 +121,8 @@ class Batch:
             each for each in _PER_THREAD if each * _BEST_THREADS >= self.leading
         )
         self.threads = -(-self.leading // (32 * self.variables)) * 32
+        # bytes of shared memory, as in cpp/cuda/inner.cuh
+        self.per_variable = 2 * 8 + 2 * np.dtype(dtype).itemsize
 
         def joined(parts: Sequence[Any], kind: str = "float64") -> Any:
             return cupy.asarray(np.concatenate(parts).astype(kind, copy=False))
@@ -242,7 +244,7 @@ class Batch:
         self._run(
             *("solve", (self.number,), self.threads, *self._point(), *chosen),
             *(self.block, stride, leading, *changed, free),
-            shared=3 * 8 * self.leading,
+            shared=self.per_variable * self.leading,
         )
         self.add(self.changed_rows, self.set_first, self.changed_count, self.changed_coef)
 
@@ -325,9 +327,8 @@ class Batch:
             "VARIABLES": self.variables,
             "THREADS": _BEST_THREADS,
         }
-        function = self.device.function("solver", name, **macros)
-        if shared:
-            function.max_dynamic_shared_size_bytes = shared
+        most = self.per_variable * LARGEST_SET if shared else 0
+        function = self.device.function("solver", name, most, **macros)
         function(grid, (threads,), arguments, shared_mem=shared)
 
     @property

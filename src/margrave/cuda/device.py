@@ -100,10 +100,13 @@ class Device:
                 f" card's memory ({full}); raise memory_limit, or use a machine's threads"
             ) from full
 
-    def function(self, program: str, name: str, **macros: object) -> Any:
-        """A compiled function of one of the programs in ``cpp/cuda``."""
+    def function(self, program: str, name: str, shared: int = 0, **macros: object) -> Any:
+        """A compiled function of one of the programs in ``cpp/cuda``.
+
+        It may use so many bytes of shared memory besides what it declares.
+        """
         with self.lock:
-            return compiled(self.number, program, tuple(sorted(macros.items()))).get_function(name)
+            return function_of(self.number, program, name, shared, tuple(sorted(macros.items())))
 
     def struct(self, packed: bytes) -> Any:
         """A copy of a struct on the card."""
@@ -164,6 +167,17 @@ def compiled(number: int, program: str, macros: tuple[tuple[str, object], ...]) 
     return import_cupy().RawModule(
         code=f'#include "cuda/{program}.cu"\n', options=options(program, macros)
     )
+
+
+@cache
+def function_of(
+    number: int, program: str, name: str, shared: int, macros: tuple[tuple[str, object], ...]
+) -> Any:
+    """A function of a program; the limit of its shared memory is set before any thread uses it."""
+    found = compiled(number, program, macros).get_function(name)
+    if shared:
+        found.max_dynamic_shared_size_bytes = shared
+    return found
 
 
 @contextmanager

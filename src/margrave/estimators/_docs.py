@@ -43,8 +43,9 @@ _TEXTS = {
         where many rows are at their caps), "saddle" (linear kernel), "exact", or an object from
         :mod:`margrave.solvers`.""",
     "budgets": """\
-    engine : {"serial", "threads"} or engine object, default=None
-        Where solvers with several workers run; None for threads of this process.
+    engine : {"serial", "threads", "cuda", "dask", "mpi"}, engine or Dask client, default=None
+        Where fits and predictions run: None for threads of this process, "cuda" for a graphics
+        card, "dask", "mpi" or a client for many computers.
     tol : float, default=1e-3
         Relative duality gap (P + D) / max(\\|P\\|, \\|D\\|) at which the fit stops. This is not
         LIBSVM's tolerance on the KKT violation: it bounds how far the objective is from its
