@@ -51,6 +51,8 @@ Set = Annotated[list[str] | None, typer.Option("--set", help="NAME=VALUE: any ot
 Solver = Annotated[
     str | None, typer.Option("--solver", help="solver; chosen automatically by default")
 ]
-Engine = Annotated[str | None, typer.Option("--engine", help="threads, cuda, dask, dask://..., mpi")]
+Engine = Annotated[
+    str | None, typer.Option("--engine", help="threads, cuda, dask, dask://..., mpi")
+]
 Jobs = Annotated[int | None, typer.Option("-j", "--jobs", help="threads; all cores by default")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="no progress bar, no summary")]
