@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 from scipy import sparse
+from scipy.spatial.distance import cdist
 
 from margrave import SVC, SVR, RowBlocks
 from margrave.blocks.augmented import Parabolas, sides_of
@@ -340,6 +341,73 @@ def _nothing():
     from contextlib import nullcontext
 
     return nullcontext()
+
+
+@pytest.mark.parametrize("kind", ["CLS", "SVR", "MLT"])
+@pytest.mark.parametrize("space", ["LIN", "KRN"])
+def test_printed_algorithms_match_a_naive_twin(space, kind):
+    """Equations 6, 27-28 and 38-39 of the paper, in NumPy: all six forms of EM."""
+    data = {"CLS": "iris12", "SVR": "diabetes", "MLT": "iris3"}[kind]
+    X, y = load(data)
+    X, y = X[::3], y[::3]
+    # from zero, where rows are on their margin, rounding errors of LIN-MLT double in every sweep
+    lam, steps = 1.0, 12 if (space, kind) == ("LIN", "MLT") else 20
+    classes = {"multi_class": "crammer_singer"} if kind == "MLT" else {}
+    kernel = {"kernel": "linear"} if space == "LIN" else {"kernel": "rbf", "gamma": 0.25}
+    form = SVR if kind == "SVR" else SVC
+    model = form(2.0 / lam, **kernel, **classes, intercept=None, solver=EM(as_published=True))
+    with pytest.warns(UserWarning, match="max_iter"):
+        model.set_params(max_iter=steps, tol=1e-12).fit(X, y)
+    K = np.exp(-0.25 * cdist(X, X, "sqeuclidean"))
+    scores, cost = printed_em(X if space == "LIN" else K, y, kind, lam, steps, space)
+    assert lam * model.objective_ == pytest.approx(cost, rel=1e-6)
+    found = model.predict(X) if kind == "SVR" else model.decision_function(X)
+    np.testing.assert_allclose(found, np.squeeze(scores), rtol=1e-4, atol=1e-4)
+
+
+def printed_em(Z, y, kind, lam, steps, space):
+    """Scores and objective of the best iterate, one class after the other.
+
+    LIN  (lam + sum_d z_d z_d' / c_d) w = sum_d (r_d / c_d + b_d) z_d
+    KRN  lam K in place of lam, and k_d of z_d; divided by K and by 1 / c, which are invertible
+    """
+    k = len(np.unique(y)) if kind == "MLT" else 1
+    w, best = np.zeros((Z.shape[1], k)), (np.inf, None)
+    for _ in range(steps + 1):
+        f = Z @ w
+        norm = np.sum(w * w) if space == "LIN" else np.sum(w * f)
+        cost = 0.5 * lam * norm + 2.0 * printed_losses(f, y, kind).sum()
+        best = min(best, (cost, f), key=lambda one: one[0])
+        for c in range(k):
+            f, weight, right = Z @ w, np.zeros(len(y)), np.zeros(len(y))
+            for b, r in printed_terms(f, y, kind, c):
+                scale = np.maximum(np.abs(r - f[:, c]), 1e-8)
+                weight, right = weight + 1.0 / scale, right + r / scale + b
+            if space == "LIN":
+                matrix = lam * np.eye(Z.shape[1]) + (Z.T * weight) @ Z
+                w[:, c] = np.linalg.solve(matrix, Z.T @ right)
+            else:
+                w[:, c] = np.linalg.solve(Z + np.diag(lam / weight), right / weight)
+    return best[1], best[0]
+
+
+def printed_terms(f, y, kind, c):
+    if kind == "CLS":
+        return [(y, y)]
+    if kind == "SVR":
+        return [(1.0, y - 0.1), (-1.0, y + 0.1)]
+    others = f + (np.arange(f.shape[1]) != y[:, None])
+    others[:, c] = -np.inf
+    return [(np.where(y == c, 1.0, -1.0), others.max(axis=1) - (y != c))]
+
+
+def printed_losses(f, y, kind):
+    if kind == "CLS":
+        return np.maximum(0.0, 1.0 - y * f[:, 0])
+    if kind == "SVR":
+        return np.maximum(0.0, np.abs(y - f[:, 0]) - 0.1)
+    ahead = f + (np.arange(f.shape[1]) != y[:, None])
+    return ahead.max(axis=1) - f[np.arange(len(y)), y]
 
 
 def test_two_classes_jointly_are_one_model_with_half_lam():

@@ -18,6 +18,7 @@ from margrave.blocks import GradientBlock
 from margrave.blocks.passes import Passes
 from margrave.engines import ENGINES, Serial
 from margrave.losses import SMOOTH_LOSSES, Loss
+from margrave.partitions import PARTITIONS, Parts, pivots
 from margrave.problem import Data, Problem
 from margrave.progress import Progress
 from margrave.solvers import Newton, Settings, VarianceReduced, resolve_solver
@@ -201,9 +202,17 @@ def test_each_row_once_beats_draws(step, expected):
     assert ordered < drawn <= expected
 
 
-def clusters(problem, count, rng):
-    found = KMeans(count, n_init=1, random_state=0).fit_predict(problem.data.X)
-    return [np.flatnonzero(found == k) for k in range(count)]
+class By:
+    """A partition by a function of the rows and the number of parts, which returns labels."""
+
+    def __init__(self, label):
+        self.label = label
+
+    def split(self, data, k, seed, among=None, y=None, threads=1):
+        return Parts(np.asarray(self.label(data.X, k), dtype=np.int64))
+
+
+clusters = By(lambda X, k: KMeans(k, n_init=1, random_state=0).fit_predict(X))
 
 
 def test_long_steps_need_partitions_that_look_like_the_whole():
@@ -380,18 +389,60 @@ def test_partitions_follow_the_engine():
     """As many nodes as workers by default."""
     seen = []
 
-    def noting(problem, count, rng):
+    def label(X, count):
         seen.append(count)
-        return np.array_split(np.arange(problem.n_rows), count)
+        return np.arange(len(X)) % count
 
+    noting = By(label)
     for engine, threads in ((None, 3), ("serial", 3), ("threads", 2)):
         run(breast(), VarianceReduced(partition=noting), engine, threads=threads, max_iter=1)
     run(breast(), VarianceReduced(partition=noting, partitions=7), max_iter=1)
     assert seen == [3, 1, 2, 7]
 
 
-def test_stretches_are_a_partition_too():
-    assert error(breast(), VarianceReduced(partition="sorted", partitions=3), 15) <= 1e-5
+def test_any_partition():
+    for partition in (By(lambda X, k: np.arange(len(X)) * k // len(X)), *PARTITIONS):
+        solver = VarianceReduced(partition=partition, partitions=3)
+        assert error(breast(), solver, 15) <= 1e-5
+
+
+def test_rows_are_stratified_as_published():
+    """Every node gets the same share of each stratum, to one row, as algorithm 2 demands."""
+    problem = breast()
+    data, k = problem.data, 4
+    marks, _ = pivots(data, 32)
+    X = data.X
+    stratum = np.argmin([((X - X[mark]) ** 2).sum(axis=1) for mark in marks], axis=0)
+    for options, is_even in (({"as_published": True}, True), ({}, False)):
+        seen = []
+        solver = VarianceReduced(partitions=k, **options)
+        run(problem, solver, engine=_Watching(seen), max_iter=1)
+        rows = [[np.flatnonzero((row == X).all(axis=1))[0] for row in part] for part in seen]
+        counts = np.array([np.bincount(stratum[part], minlength=len(marks)) for part in rows])
+        assert counts.sum() == len(X)
+        assert (np.ptp(counts, axis=0).max() <= 1) == is_even
+
+
+class _Watching(Serial):
+    """An engine that notes the rows of its pieces."""
+
+    n_workers = 4
+
+    def __init__(self, seen):
+        self.seen = seen
+
+    def scatter(self, block_type, pieces):
+        self.seen += [piece["X"] for piece in pieces]
+        return super().scatter(block_type, pieces)
+
+
+def test_strata_without_the_time_for_them():
+    solver = VarianceReduced(partition="stratified", partitions=2)
+    left = iter((1.0, *[0.0] * 1000))
+    with Progress(1e-6, time_limit=100.0) as progress:
+        progress.remaining = lambda: next(left)
+        (solution,) = solver.solve([breast()], Settings(1e-6, 1 << 26, 1, 0, progress))
+    assert not solution.converged and not solution.beta.any()
 
 
 # --- landmarks --------------------------------------------------------------------------------
@@ -644,10 +695,11 @@ def test_refusals_name_what_would_work(method):
         ({"partitions": 0}, "partitions must be at least 1"),
         ({"partitions": 1000}, "569 rows cannot be split into 1000 partitions"),
         ({"method": "csvrg", "landmarks": 0}, "landmarks must be at least 1"),
-        ({"partition": "by magic"}, r"unknown partition 'by magic'.*random, sorted"),
+        ({"partition": "by magic"}, r"unknown partition 'by magic'.*random.*stratified"),
+        ({"partition": By}, "a partition is an object, got the class By"),
         ({"method": "svrg", "as_published": True}, "as_published belongs to 'dsvrg'"),
-        ({"partition": lambda p, k, rng: [np.arange(5)]}, "every row to one node"),
-        ({"partition": lambda p, k, rng: [np.arange(569), np.arange(0)]}, "rows to every node"),
+        ({"partition": By(lambda X, k: np.zeros(5))}, "has labelled 5 rows, and there are 569"),
+        ({"partition": By(lambda X, k: np.ones(len(X)))}, "part 0 of .* has no row"),
     ],
 )
 def test_parameters_that_make_no_sense(parameters, message):

@@ -69,7 +69,9 @@ class ExpectationMaximization(BaseEstimator):  # type: ignore[misc]
         computes that of the whole one), and the landmarks are its only support vectors.
     as_published : bool, default=False
         The published algorithm: mode "em" with full steps, and class after class where there
-        are several, which stops short of the optimum.
+        are several, which stops short of the optimum. With a kernel the model is what the steps
+        lead to, and not their dual point; both are computed in as many features as rows, and
+        ``certificate_`` is "features".
 
     Examples
     --------
@@ -102,10 +104,13 @@ class ExpectationMaximization(BaseEstimator):  # type: ignore[misc]
         for number, problem in enumerate(problems):
             where = f"problem {number + 1} of {len(problems)}" if len(problems) > 1 else ""
             start: Floats | None = None if starts is None else starts[number]
-            if self.features is None:
+            features = self.features
+            if features is None and self.as_published and not problem.data.is_linear:
+                features = problem.n_rows
+            if features is None:
                 solutions.append(_Run(self, problem, settings, engine, where).with_retries(start))
                 continue
-            restricted, marks, factor = featured(problem, self.features, settings)
+            restricted, marks, factor = featured(problem, features, settings)
             found = _Run(self, restricted, settings, engine, where).with_retries(start)
             solutions.append(_of_landmarks(found, problem, marks, factor))
         return solutions
@@ -220,7 +225,8 @@ class _Run:
         if is_joint(self.problem):
             return JointWeights(self.problem, self.settings, self.engine)
         assert is_single(self.problem)
-        form = Weights if is_small_in_weights(self.problem) else Coefficients
+        in_weights = self.solver.as_published or is_small_in_weights(self.problem)
+        form = Weights if in_weights else Coefficients
         return form(self.problem, self.settings, self.engine)
 
     # --- the loop --------------------------------------------------------------------------

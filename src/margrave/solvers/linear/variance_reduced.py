@@ -11,11 +11,12 @@ Every epoch computes the full gradient at z0 and corrects the gradients of singl
 svrg   one node, n rows drawn with replacement (Johnson and Zhang, 2013)
 dsvrg  node after node, all rows of each once in a new random order: algorithm 2 of Wang, Cao,
        Zhang, Shi and Jin, "Scalable Optimal Margin Distribution Machine", after Lee et al., 2017.
-       As printed, a node takes a single row per epoch and never the same again, which stops far
-       from the optimum; `as_published` runs it
-csvrg  each row replaced by the nearest of a few landmarks, svrg on these weighted points (Tan,
-       Zhang and Wang, 2019). That is another problem: its optimum is returned with its gap in the
-       true one, which it cannot close
+       As printed, the nodes' rows are stratified, and a node takes a single row per epoch and never
+       the same again, which stops far from the optimum; `as_published` runs it
+csvrg  each row replaced by the nearest of a few landmarks, svrg on these weighted points. That is
+       another problem: its optimum is returned with its gap in the true one, which it cannot close.
+       The definition is this library's own: the method of this name (Tan, Zhang and Wang, 2019) is
+       only cited there
 
 With beta_i = -loss_i'(x_i'z0) the gradient is z0 - X'beta, beta is feasible in the dual, and the
 duality gap is 1/2 |grad P(z0)|^2: every epoch begins with its certificate.
@@ -26,7 +27,7 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -39,13 +40,13 @@ from margrave.blocks import GradientBlock
 from margrave.blocks.passes import Passes
 from margrave.engines import MOST_LOSSES, Engine, ShardLost, Shards, resolve_engine
 from margrave.losses import SMOOTH_LOSSES
+from margrave.partitions import Partition, resolve_partition, split
 from margrave.problem import BaseProblem, Floats, Problem, Solution
 from margrave.rows import Matrix, RemoteRows
 from margrave.solvers.base import Settings, check_start, refuse_remote, refuse_unless, stop_reason
 from margrave.solvers.published.landmarks import compressed
 
 Rows = NDArray[np.int64]
-Partition = Callable[[Problem, int, np.random.Generator], Sequence[Rows]]
 
 logger = logging.getLogger("margrave")
 
@@ -70,9 +71,10 @@ class VarianceReduced(BaseEstimator):  # type: ignore[misc]
         bounds the second derivative of p_i. Up to 1 for random partitions.
     partitions : int, optional
         Nodes of "dsvrg"; by default as many as the engine has workers.
-    partition : {"random", "sorted"} or callable, default="random"
-        How "dsvrg" assigns the rows to its nodes: at random, in contiguous blocks, or by a
-        function ``(problem, partitions, rng)`` that returns the row numbers of each.
+    partition : str or Partition, optional
+        How "dsvrg" assigns the rows to its nodes: "random", "stratified" or another of
+        :mod:`margrave.partitions`, or an object with a method `split`. By default at random, and
+        stratified as published.
     landmarks : int, optional
         Landmarks of "csvrg"; by default the square root of the number of rows.
     as_published : bool, default=False
@@ -92,7 +94,7 @@ class VarianceReduced(BaseEstimator):  # type: ignore[misc]
         method: str = "dsvrg",
         step: float = 0.25,
         partitions: int | None = None,
-        partition: str | Partition = "random",
+        partition: str | Partition | None = None,
         landmarks: int | None = None,
         as_published: bool = False,
     ) -> None:
@@ -140,11 +142,8 @@ class VarianceReduced(BaseEstimator):  # type: ignore[misc]
             count = getattr(self, name)
             if count is not None and count < 1:
                 raise ValueError(f"{name} must be at least 1, got {count!r}")
-        if not callable(self.partition) and self.partition not in PARTITIONS:
-            raise ValueError(
-                f"unknown partition {self.partition!r}; known: {', '.join(PARTITIONS)},"
-                " or a function"
-            )
+        if self.partition is not None:
+            resolve_partition(self.partition)
         if self.as_published and self.method != "dsvrg":
             raise ValueError(f"as_published belongs to 'dsvrg', got method={self.method!r}")
         found = refuse_unless(self.method, problems, ("regularized", None), SMOOTH_LOSSES)
@@ -199,7 +198,11 @@ class _Run:
         if self.progress.is_over:
             self._report()
             return self._solution()
-        parts = self._parts()
+        try:
+            parts = self._parts()
+        except _core.Stopped:
+            self._report()
+            return self._solution()
         pieces = [self._piece(self.problem, rows, start) for rows in parts]
         with self.engine.scatter(GradientBlock, pieces) as whole:
             with self._stoppable(), self._nodes(whole) as nodes:
@@ -237,17 +240,22 @@ class _Run:
 
     def _parts(self) -> Sequence[Rows]:
         """Rows of each shard."""
-        problem, partition = self.problem, self.solver.partition
+        problem, solver = self.problem, self.solver
         n = problem.n_rows
-        if self.solver.method != "dsvrg":
+        if solver.method != "dsvrg":
             return [np.arange(n)]
-        count = self.solver.partitions or min(n, self.engine.n_workers)
-        deal = PARTITIONS[partition] if isinstance(partition, str) else partition
-        parts = deal(problem, count, np.random.default_rng(self.settings.seed))
-        dealt = np.sort(np.concatenate(parts))
-        if not (np.array_equal(dealt, np.arange(n)) and all(len(rows) for rows in parts)):
-            raise ValueError("a partition must give every row to one node, and rows to every node")
-        if self.solver.as_published:
+        rows, data = problem.data_rows, problem.data
+        default = "stratified" if solver.as_published else "random"
+        parts = split(
+            resolve_partition(solver.partition or default),
+            data if n == data.n_rows else data.restrict(rows),
+            solver.partitions or min(n, self.engine.n_workers),
+            self.settings.seed,
+            y=problem.y,
+            threads=self.settings.threads,
+            left=self._seconds_left,
+        ).rows
+        if solver.as_published:
             self.passes_of_steps = len(parts) / n
         return parts
 
@@ -388,20 +396,6 @@ def _scale(primal: float, dual: float) -> float:
 def _relative(primal: float, dual: float) -> float:
     """The relative gap of a primal and a dual value, within rounding."""
     return max((primal + dual) / _scale(primal, dual), 1e-16)
-
-
-# --- partitions ----------------------------------------------------------------------------------
-
-
-def _at_random(problem: Problem, count: int, rng: np.random.Generator) -> list[Rows]:
-    return [np.sort(part) for part in np.array_split(rng.permutation(problem.n_rows), count)]
-
-
-def _as_they_come(problem: Problem, count: int, rng: np.random.Generator) -> list[Rows]:
-    return np.array_split(np.arange(problem.n_rows), count)
-
-
-PARTITIONS: dict[str, Partition] = {"random": _at_random, "sorted": _as_they_come}
 
 
 def _taken(X: Matrix | RemoteRows, rows: Rows) -> Matrix | RemoteRows:
