@@ -496,7 +496,6 @@ def test_ctrl_c_keeps_the_model(tmp_path):
         cwd=tmp_path,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     assert "gap" in process.stderr.readline()
     process.send_signal(signal.SIGINT)

@@ -226,18 +226,14 @@ def test_a_silent_worker_does_not_get_the_letter(wide, tmp_path):
 
 def test_ctrl_c_in_a_tree(wide, tmp_path):
     engine = ready(wide, 10.0)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with engine.scatter(Slow, slow(tmp_path, 8)) as shards:
-            timer = later(0.5, os.getpid(), signal.SIGINT)
-            begin = time.monotonic()
-            with pytest.raises(KeyboardInterrupt):
-                shards.reduce("work", 60.0)
-            timer.join()
-            assert time.monotonic() - begin < 10.0 and list(tmp_path.iterdir()) == []
-            assert len(shards.map("place")) == 8  # still there
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with engine.scatter(Slow, slow(tmp_path, 8)) as shards:
+        timer = later(0.5, os.getpid(), signal.SIGINT)
+        begin = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            shards.reduce("work", 60.0)
+        timer.join()
+        assert time.monotonic() - begin < 10.0 and list(tmp_path.iterdir()) == []
+        assert len(shards.map("place")) == 8  # still there
 
 
 def test_errors_end_the_work_of_later_shards(wide, tmp_path):

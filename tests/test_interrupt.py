@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -82,7 +83,6 @@ def test_the_model_so_far_is_kept(estimator, setup):
         text=True,
         timeout=60,
         env={**os.environ, "OMP_NUM_THREADS": "2"},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     assert done.stdout.startswith("kept "), done.stderr[-2000:]
     _, gap, converged, late = done.stdout.split()
@@ -137,3 +137,19 @@ def test_ctrl_c_among_the_active_rows(solver, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, X[:, 0] * X[:, 1] > 0)
     assert np.isfinite(model.gap_) and not model.converged_
+
+
+def test_the_suite_runs_where_ctrl_c_is_ignored(pytestconfig):
+    """As under nohup, or in the background of a script; and every test has a limit."""
+    assert pytestconfig.pluginmanager.hasplugin("timeout")
+    assert 0.0 < float(pytestconfig.getini("timeout")) <= 300.0
+    words = ["-m", "pytest", "-p", "no:cacheprovider", "tests/test_nu.py", "-k"]
+    done = subprocess.run(
+        [sys.executable, *words, "test_first_interrupt_keeps_the_model and pairs"],
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+    )
+    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr

@@ -306,14 +306,14 @@ def test_ctrl_c_ends_reading(tmp_path):
     """A signal whose handler raises, as that of Ctrl-C does, a few milliseconds after the start."""
     line = b"1 " + b" ".join(b"%d:0.123456" % k for k in range(1, 80)) + b"\n"
     (tmp_path / "large").write_bytes(line * ((64 << 20) // len(line)))
-    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    before = signal.signal(signal.SIGPROF, signal.default_int_handler)
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.005)
+        signal.setitimer(signal.ITIMER_PROF, 0.005)
         with pytest.raises(KeyboardInterrupt):
             load_libsvm(tmp_path / "large", n_jobs=1)
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def test_gzip_of_another_program(tmp_path):

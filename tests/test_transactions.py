@@ -585,6 +585,5 @@ def test_a_fit_takes_the_same_random_numbers():
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # it may have been ignored
     globals()[sys.argv[1]](Path(sys.argv[2]), int(sys.argv[3]))
     print("fine")
