@@ -148,7 +148,7 @@ def test_options_reach_the_estimator(run, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["-b", "1"], "-b 1 is not supported"),
+        (["-b", "1", "-s", "SVR"], "SVR has no classes, and so no probabilities"),
         (["-c", "-3"], "'C' parameter of SVC must be"),
         (["-c", "x"], "Invalid value for '-c'"),
         (["-t", "9"], "'kernel' parameter of SVC must be"),
@@ -357,7 +357,7 @@ def test_scores_and_probabilities(run, tmp_path):
     np.testing.assert_array_equal(np.loadtxt("out"), margrave.load("model").predict_proba(X))
     good(run("train", data, "-o", "model", "-q"))
     code, _, err = run("predict", "model", data, "--probabilities")
-    assert code == 2 and "SVC has no predict_proba" in err
+    assert code == 2 and "SVC has no predict_proba" in err and "CalibratedClassifierCV" in err
 
 
 def test_precomputed_kernel(run, tmp_path):
@@ -460,7 +460,8 @@ def test_their_command_lines(run, tmp_path):
         (["-z", "1", "data.txt"], "unknown option -z"),
         (["-c"], "option -c needs a value"),
         (["-c", "x", "data.txt"], "-c needs a number"),
-        (["-b", "1", "data.txt"], "-b 1 is not supported"),
+        (["-b", "1", "-s", "2", "data.txt"], "OneClassSVM has no classes"),
+        (["-b", "2", "data.txt"], "-b must be 0 or 1"),
         (["-t", "7", "data.txt"], "-t must be from 0 to 4"),
         (["missing"], "missing: No such file"),
     ],

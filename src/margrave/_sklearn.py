@@ -3,6 +3,7 @@ only this file."""
 
 from __future__ import annotations
 
+from sklearn.calibration import _sigmoid_calibration
 from sklearn.metrics._scorer import _MultimetricScorer
 from sklearn.model_selection._validation import (
     _insert_error_scores,
@@ -32,5 +33,6 @@ __all__ = [
     "_safe_indexing",
     "_safe_split",
     "_score",
+    "_sigmoid_calibration",
     "_warn_or_raise_about_fit_failures",
 ]

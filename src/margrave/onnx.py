@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.pipeline import Pipeline
 
-from margrave.estimators import OneClassSVM
+from margrave.estimators import KernelLogisticRegression, OneClassSVM
 from margrave.estimators._base import KernelEstimator
 from margrave.estimators._bayesian import BayesianEstimator
 from margrave.estimators._classifier import KernelClassifier
@@ -214,7 +214,7 @@ def _votes(graph: _Graph, scores: str, k: int, comparison: str) -> str:
 def _best(graph: _Graph, model: KernelClassifier, scores: str) -> str:
     """Index of the predicted class."""
     k, order = len(model.classes_), model._tie_order
-    probabilistic = hasattr(model, "predict_proba")
+    probabilistic = isinstance(model, KernelLogisticRegression)
     if model._scheme == "binary":
         second = not probabilistic if order is None else order[0] == 1
         comparison = "GreaterOrEqual" if second else "Greater"
@@ -270,7 +270,7 @@ def _convert(scope: Scope, operator: Operator, container: ModelComponentContaine
         graph("Identity", scores, output=outputs[1])
         return
     graph("Gather", _labels(model), _best(graph, model, scores), output=outputs[0])
-    if hasattr(model, "predict_proba"):
+    if isinstance(model, KernelLogisticRegression):
         found = _probabilities(graph, model, scores)
     elif model._scheme == "crammer_singer" and len(model.classes_) == 2:
         found = graph("MatMul", scores, np.array([[-1.0], [1.0]]))

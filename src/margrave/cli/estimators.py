@@ -18,6 +18,7 @@ from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 from margrave.cli.data import word_of
 from margrave.estimators._base import KernelEstimator
 from margrave.estimators._files import estimators
+from margrave.estimators._margin import add_probabilities
 from margrave.rows import Matrix, is_csr
 
 Scaler: TypeAlias = MinMaxScaler | MaxAbsScaler | StandardScaler
@@ -25,10 +26,6 @@ Scaler: TypeAlias = MinMaxScaler | MaxAbsScaler | StandardScaler
 # in the order of LIBSVM's numbers
 TYPES = ("SVC", "NuSVC", "OneClassSVM", "SVR", "NuSVR")
 KERNELS = ("linear", "poly", "rbf", "sigmoid", "precomputed")
-NO_PROBABILITIES = (
-    "-b 1 is not supported: for probabilities use margrave train -s KernelLogisticRegression, or"
-    " calibrate with sklearn.calibration.CalibratedClassifierCV in Python"
-)
 
 
 def make(kind: str, given: Mapping[str, object], strict: bool = True) -> KernelEstimator:
@@ -118,7 +115,13 @@ class Trained:
     interrupted: bool
 
 
-def train(estimator: KernelEstimator, scaler: Scaler | None, X: Matrix, y: NDArray[Any]) -> Trained:
+def train(
+    estimator: KernelEstimator,
+    scaler: Scaler | None,
+    X: Matrix,
+    y: NDArray[Any],
+    probabilities: bool = False,
+) -> Trained:
     """Fit an estimator to scaled rows; Ctrl-C keeps the model reached so far."""
     rows = X if scaler is None else scaler.fit_transform(X)
     begin, interrupted = time.perf_counter(), False
@@ -128,9 +131,21 @@ def train(estimator: KernelEstimator, scaler: Scaler | None, X: Matrix, y: NDArr
         if not hasattr(estimator, "gap_"):
             raise
         interrupted = True
+    model = with_scaler(scaler, estimator)
+    if probabilities and not interrupted:
+        try:
+            add_probabilities(model, X, y)
+        except KeyboardInterrupt:
+            interrupted = True
     seconds = time.perf_counter() - begin
     estimator.set_params(verbose=0, engine=None)  # progress bar and workers were for this fit only
-    return Trained(with_scaler(scaler, estimator), estimator, seconds, interrupted)
+    return Trained(model, estimator, seconds, interrupted)
+
+
+def check_probabilities(estimator: KernelEstimator) -> None:
+    """Raise for an estimator that cannot be calibrated."""
+    if not is_classifier(estimator):
+        raise ValueError(f"{type(estimator).__name__} has no classes, and so no probabilities")
 
 
 def with_scaler(scaler: Scaler | None, estimator: KernelEstimator) -> KernelEstimator | Pipeline:

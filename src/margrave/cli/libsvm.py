@@ -20,7 +20,7 @@ from margrave.cli import estimators, model_files
 from margrave.cli.console import INTERRUPTED, run, say, show
 from margrave.cli.data import name_of, read_table, text_of
 from margrave.cli.train import megabytes
-from margrave.cli.use import kernel_values, rows_for
+from margrave.cli.use import check_has, kernel_values, rows_for
 from margrave.estimators import save_libsvm_model
 from margrave.estimators._base import KernelEstimator
 from margrave.io.files import replacing
@@ -30,7 +30,7 @@ from margrave.rows import Matrix
 Number = TypeVar("Number", int, float)
 
 _TRAIN = "usage: margrave-train [options] training_set_file [model_file]"
-_PREDICT = "usage: margrave-predict [-b 0] [-q] test_file model_file output_file"
+_PREDICT = "usage: margrave-predict [-b 0|1] [-q] test_file model_file output_file"
 # parameters of the numeric options; the other options are handled separately
 _NUMBERS = {"c": "C", "r": "coef0", "n": "nu", "p": "epsilon", "e": "tol"}
 
@@ -85,9 +85,10 @@ def _train(arguments: Sequence[str]) -> int:
     options, weights, files = options_of(arguments, "stdgrnmcephbvq", _TRAIN)
     if not 1 <= len(files) <= 2:
         raise ValueError(_TRAIN)
-    if "b" in options and _number(options, "b", int):
-        raise ValueError(estimators.NO_PROBABILITIES)
     estimator = _estimator(options)
+    probabilities = _wants_probabilities(options)
+    if probabilities:
+        estimators.check_probabilities(estimator)
     data = files[0]
     model_file = files[1] if len(files) == 2 else f"{name_of(data)}.model"
     folds = _number(options, "v", int) if "v" in options else None
@@ -104,13 +105,20 @@ def _train(arguments: Sequence[str]) -> int:
         predicted = estimators.cross_validate(estimator, None, X, y, folds)
         _report("Cross Validation ", estimator, y, predicted)
         return 0
-    done = estimators.train(estimator, None, X, y)
+    done = estimators.train(estimator, None, X, y, probabilities)
     save_libsvm_model(estimator, model_file)
     if "q" not in options:
         show(f"optimization finished, #iter = {estimator.n_iter_}")
         show(f"obj = {-estimator.objective_:.6f}, duality gap = {estimator.gap_:.2g}")
         show(f"Total nSV = {len(estimator.support_)}")
     return INTERRUPTED if done.interrupted else 0
+
+
+def _wants_probabilities(options: dict[str, str]) -> bool:
+    found = _number(options, "b", int) if "b" in options else 0
+    if found not in (0, 1):
+        raise ValueError(f"-b must be 0 or 1, got {found}")
+    return found == 1
 
 
 def _estimator(options: dict[str, str]) -> KernelEstimator:
@@ -142,17 +150,33 @@ def _predict(arguments: Sequence[str]) -> int:
     options, _, files = options_of(arguments, "bq", _PREDICT)
     if len(files) != 3:
         raise ValueError(_PREDICT)
-    if "b" in options and _number(options, "b", int):
-        raise ValueError(estimators.NO_PROBABILITIES)
     data, model_file, output = files
     model_files.check_output(output)
     model, table = rows_for(model_file, data)
-    predicted = np.asarray(model.predict(table.X))
+    if _wants_probabilities(options):
+        check_has(model, "predict_proba", model_file)
+        classes = final_estimator(model).classes_
+        chances = model.predict_proba(table.X)
+        predicted = classes[np.argmax(chances, axis=1)]
+        text = _with_probabilities(classes, predicted, chances)
+    else:
+        predicted = np.asarray(model.predict(table.X))
+        text = text_of(predicted)
     with replacing(output) as file:
-        file.write(text_of(predicted))
+        file.write(text)
     if "q" not in options:
         _report("", final_estimator(model), table.labels(data), predicted)
     return 0
+
+
+def _with_probabilities(
+    classes: NDArray[Any], predicted: NDArray[Any], chances: NDArray[np.float64]
+) -> bytes:
+    """The labels in a first line; then each row's label and its probabilities."""
+    rows = [b"labels " + b" ".join(text_of(classes).split())]
+    for label, own in zip(text_of(predicted).split(), chances.tolist(), strict=True):
+        rows.append(b" ".join([label, *(b"%g" % chance for chance in own)]))
+    return b"\n".join(rows) + b"\n"
 
 
 def _report(

@@ -39,7 +39,14 @@ Memory = Annotated[str | None, typer.Option("-m", "--memory", help="cache size: 
 Shrinking = Annotated[
     int | None, typer.Option("-h", hidden=True, help="LIBSVM's shrinking; not needed")
 ]
-Probability = Annotated[int, typer.Option("-b", hidden=True, help="LIBSVM's probabilities")]
+Probabilities = Annotated[
+    bool,
+    typer.Option(
+        "--probabilities",
+        help="also fit probabilities to cross-validated scores, saved with the model",
+    ),
+]
+Probability = Annotated[int, typer.Option("-b", hidden=True, help="LIBSVM's --probabilities")]
 Weight = Annotated[
     list[str] | None,
     typer.Option("--weight", help="LABEL=W: multiply C by W for a class; also -wLABEL W"),

@@ -29,6 +29,7 @@ from margrave.cli.options import (
     Nu,
     Output,
     Penalty,
+    Probabilities,
     Probability,
     Quiet,
     Scale,
@@ -49,13 +50,10 @@ def estimator_from(
     kernel: str | None,
     gamma: str | None,
     memory: str | None,
-    probability: int,
     rest: Mapping[str, object],
     settings: list[str] | None,
 ) -> KernelEstimator:
     """Make the estimator that the options describe."""
-    if probability:
-        raise ValueError(estimators.NO_PROBABILITIES)
     given = dict(rest)
     given["kernel"] = None if kernel is None else estimators.kernel_name(kernel)
     given["gamma"] = None if gamma is None else estimators.word_or_number(gamma)
@@ -90,6 +88,7 @@ def train(
     tol: Tol = None,
     memory: Memory = None,
     shrinking: Shrinking = None,
+    probabilities: Probabilities = False,
     probability: Probability = 0,
     weight: Weight = None,
     folds: Annotated[
@@ -127,7 +126,10 @@ def train(
     }
     rest |= {"solver": solver, "engine": engine, "time_limit": time_limit, "n_jobs": jobs}
     rest["verbose"] = None if quiet or not leads else 1
-    estimator = estimator_from(kind, kernel, gamma, memory, probability, rest, settings)
+    estimator = estimator_from(kind, kernel, gamma, memory, rest, settings)
+    probabilities = probabilities or bool(probability)
+    if probabilities:
+        estimators.check_probabilities(estimator)
     path = output or f"{data}.margrave"
     format = model_files.chosen_format(path, format, scale)
     if folds is None:
@@ -143,7 +145,7 @@ def train(
             show(f"{name} ({folds} folds): {value:.6g}")
         return 0
     with local_dask(estimator):
-        done = estimators.train(estimator, scaler, table.X, y)
+        done = estimators.train(estimator, scaler, table.X, y, probabilities)
     if leads:
         model_files.write(done.model, path, format, table.notes)
         if not quiet or done.interrupted:
@@ -227,7 +229,7 @@ def tune(
 ) -> int:
     """Cross-validate a grid of parameters on DATA and write the best model."""
     rest = {"tol": tol, "n_jobs": jobs}
-    estimator = estimator_from(kind, kernel, None, memory, 0, rest, settings)
+    estimator = estimator_from(kind, kernel, None, memory, rest, settings)
     path = output or f"{data}.margrave"
     format = model_files.chosen_format(path, format, scale)
     model_files.check_output(path)

@@ -25,6 +25,7 @@ from margrave.cli.options import (
 )
 from margrave.estimators import load_libsvm_model
 from margrave.estimators._base import KernelEstimator
+from margrave.estimators._margin import MarginClassifier
 from margrave.io.files import replacing
 from margrave.report.estimator import final_estimator
 from margrave.rows import Matrix, is_csr
@@ -49,8 +50,7 @@ def predict(
         model_files.check_output(output)
     found, table = rows_for(model, data, label)
     method = "predict_proba" if probabilities else "decision_function" if scores else "predict"
-    if not hasattr(found, method):
-        raise ValueError(f"{model}: {type(final_estimator(found)).__name__} has no {method}")
+    check_has(found, method, model)
     predicted = np.asarray(getattr(found, method)(table.X))
     if output is None:
         sys.stdout.buffer.write(text_of(predicted))
@@ -61,6 +61,17 @@ def predict(
     if not quiet:
         say(f"wrote {len(predicted):,} predictions to {output}")
     return 0
+
+
+def check_has(found: KernelEstimator | Pipeline, method: str, model: str) -> None:
+    """Raise, with the reason, for a model without a method."""
+    estimator = final_estimator(found)
+    try:
+        getattr(estimator, method)
+    except AttributeError as error:
+        own = method == "predict_proba" and isinstance(estimator, MarginClassifier)
+        reason = str(error) if own else f"{type(estimator).__name__} has no {method}"
+        raise ValueError(f"{model}: {reason}") from None
 
 
 def rows_for(
@@ -146,6 +157,9 @@ def info(
     }
     if hasattr(estimator, "classes_"):
         facts["classes"] = text_of(estimator.classes_).decode().split("\n")[:-1]
+    if hasattr(estimator, "predict_proba"):
+        calibrated = isinstance(estimator, MarginClassifier)
+        facts["probabilities"] = "from cross-validated scores" if calibrated else "of the model"
     if isinstance(read.model, Pipeline):
         facts["scaler"] = type(read.model.steps[0][1]).__name__
     defaults = type(estimator)().get_params(deep=False)

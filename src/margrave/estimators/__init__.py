@@ -5,6 +5,7 @@ _input.py        validation of parameters and rows; _docs.py  shared texts of do
 _transaction.py  a fit changes the estimator completely or not at all; _early.py  early models
 _advice.py       the text of warnings: why a fit missed its tolerance, and what to do
 _classifier.py   svc.py, klr.py, odm.py: from labels to binary problems and back
+_margin.py       probabilities of classifiers that have none: Platt's method
 _hull.py         nu.py: NuSVC and HardMarginSVC, as distances between convex hulls
 _single.py       one problem per fit: one_class.py; _regressor.py  svr.py, nu_svr.py
 _bayesian.py     bayesian.py: posteriors

@@ -18,6 +18,7 @@ from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 
 from margrave.estimators._base import KernelEstimator
+from margrave.estimators._margin import MarginClassifier, Sigmoids
 from margrave.kernels import Kernel
 from margrave.models import Committee, LocalModels, Posterior
 from margrave.rows import Matrix, is_csr
@@ -153,6 +154,13 @@ class _Fitted:
         _expect(weights is None or len(weights) == problems, "the weights")
         if hasattr(model, "posterior_"):
             _expect(len(model.posterior_.mean) == problems, "the posterior")
+        found = model._sigmoids if isinstance(model, MarginClassifier) else None
+        if found is not None:
+            columns = 1 if k == 2 else problems
+            _expect(isinstance(found, Sigmoids), "the probabilities")
+            for numbers in (found.slope, found.offset):
+                _expect(_numbers(numbers, 1) and _finite(numbers), "the probabilities")
+                _expect(numbers.shape == (columns,), "the probabilities")
 
     def _check_history(self) -> None:
         """Attributes that describe the fit: certificate, history, tuning."""

@@ -35,6 +35,7 @@ from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 from margrave import solvers
 from margrave.estimators._base import KernelEstimator
 from margrave.estimators._check_fitted import check_fitted
+from margrave.estimators._margin import Sigmoids
 from margrave.io.files import PathLike
 from margrave.io.model_file import Arrays, read_model, write_model
 from margrave.kernels import Kernel
@@ -49,7 +50,10 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 # dataclasses in fitted attributes
 VALUES = {
     cls.__name__: cls
-    for cls in (Kernel, LocalModels, Committee, Landmarks, Posterior, Centres, KernelCentres)
+    for cls in (
+        *(Kernel, LocalModels, Committee, Landmarks, Posterior),
+        *(Centres, KernelCentres, Sigmoids),
+    )
 }
 # parameters that are objects
 SOLVERS = {

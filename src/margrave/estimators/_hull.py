@@ -18,8 +18,9 @@ from scipy import sparse
 
 from margrave.blocks.hull import level
 from margrave.estimators._base import KernelEstimator
-from margrave.estimators._classifier import KernelClassifier, Task
+from margrave.estimators._classifier import Task
 from margrave.estimators._input import Floats, Rows, take
+from margrave.estimators._margin import MarginClassifier
 from margrave.losses import Loss
 from margrave.problem import BaseProblem, Data, Problem
 from margrave.resources import thread_count
@@ -42,7 +43,7 @@ def refuse_solver(owner: KernelEstimator) -> None:
     )
 
 
-class HullClassifier(KernelClassifier):
+class HullClassifier(MarginClassifier):
     """Base class of the hull classifiers; a subclass defines the caps of the rows' weights."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {

@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from margrave.estimators._base import KernelEstimator
 from margrave.estimators._files import estimators
 from margrave.estimators._input import Floats
+from margrave.estimators._margin import MarginClassifier, Sigmoids
 from margrave.estimators.klr import KernelLogisticRegression
 from margrave.estimators.one_class import OneClassSVM
 from margrave.estimators.svc import SVC
@@ -88,7 +89,8 @@ def save_libsvm_model(model: KernelEstimator, path: PathLike, *, format: str = "
     path : path-like
         The file to write; an existing one is replaced only when the new one is complete.
     format : {"auto", "libsvm", "liblinear"}, default="auto"
-        "auto" is LIBSVM's format if it can represent the model, else LIBLINEAR's.
+        "auto" is LIBSVM's format if it can represent the model, else LIBLINEAR's, which has no
+        place for the probabilities of a calibrated model.
     """
     if format not in ("auto", "libsvm", "liblinear"):
         raise ValueError(f"format must be 'auto', 'libsvm' or 'liblinear', got {format!r}")
@@ -125,6 +127,10 @@ def _from_svm(text: SvmText) -> KernelEstimator:
         given = np.argsort(text.label)
         coef, order, counts, rho = _rearranged(coef, text.nr_sv, rho, given)
         sign = -1.0 if len(given) == 2 else 1.0  # a positive score means the second class
+        if text.probA is not None and text.probB is not None:
+            assert isinstance(model, MarginClassifier)
+            places, signs = _pairs_in(given)
+            model._sigmoids = Sigmoids(text.probA[places], sign * signs * text.probB[places])
     X, support = text.X[order], np.arange(len(order))
     width, n_rows = max(1, X.shape[1]), max(1, len(order))
     X.resize(len(order), width)
@@ -153,17 +159,24 @@ def _rearranged(
     blocks = [np.arange(ends[i] - counts[i], ends[i]) for i in given]
     places, counts = np.concatenate(blocks), counts[given]
     starts = np.concatenate([[0], np.cumsum(counts)])
-    number = {pair: p for p, pair in enumerate(combinations(range(k), 2))}
-    turned, thresholds = np.zeros((len(places), k - 1)), []
-    for a, b in number:
+    turned = np.zeros((len(places), k - 1))
+    pairs, signs = _pairs_in(given)
+    for (a, b), sign in zip(combinations(range(k), 2), signs, strict=True):
         i, j = given[a], given[b]
-        sign = 1.0 if i < j else -1.0
-        thresholds.append(sign * rho[number[min(i, j), max(i, j)]])
         for own, other, mine, theirs in ((a, b, i, j), (b, a, j, i)):
             # columns are numbered by the other classes
             to, column = slice(starts[own], starts[own + 1]), other - int(other > own)
             turned[to, column] = sign * coef[blocks[own], theirs - int(theirs > mine)]
-    return turned, places, counts, np.array(thresholds)
+    return turned, places, counts, signs * rho[pairs]
+
+
+def _pairs_in(given: Integers) -> tuple[Integers, Floats]:
+    """Number and sign of each pair of classes in another order: swapped pairs change their sign."""
+    k = len(given)
+    number = {pair: p for p, pair in enumerate(combinations(range(k), 2))}
+    pairs = [(given[a], given[b]) for a, b in number]
+    places = np.array([number[min(pair), max(pair)] for pair in pairs], dtype=np.int64)
+    return places, np.array([1.0 if i < j else -1.0 for i, j in pairs])
 
 
 def _from_linear(text: LinearText) -> KernelEstimator:
@@ -266,11 +279,16 @@ def _to_svm(model: KernelEstimator) -> SvmText:
         X = model.support_[:, None] + 1.0 if kernel.is_precomputed else model.support_vectors_
         coef, counts = model._dual.T, model.n_support_
     rho = -model.intercept_
+    probA = probB = None
     if label is not None:
         # for two classes a positive score means the first class in LIBSVM, here the second
         sign, given = -1.0 if k == 2 else 1.0, _label_order(model)
         coef, places, counts, rho = _rearranged(sign * coef, counts, sign * rho, given)
         X, label = X[places], label[given]
+        if isinstance(model, MarginClassifier) and model._sigmoids is not None:
+            pairs, signs = _pairs_in(given)
+            probA = model._sigmoids.slope[pairs]
+            probB = sign * signs * model._sigmoids.offset[pairs]
     return SvmText(
         svm_type,
         names[kernel.name],
@@ -282,6 +300,8 @@ def _to_svm(model: KernelEstimator) -> SvmText:
         kernel.coef0,
         label,
         counts if label is not None else None,
+        probA,
+        probB,
     )
 
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from margrave._sklearn import Interval, StrOptions
 from margrave.engines import EngineLike
-from margrave.estimators._classifier import KernelClassifier
 from margrave.estimators._docs import documented
 from margrave.estimators._input import Floats
+from margrave.estimators._margin import MarginClassifier
 from margrave.losses import Loss
 from margrave.progress import Callback
 from margrave.rows import AnyRows, blocks_of
@@ -21,7 +21,7 @@ from margrave.typing import MatrixLike, Seed
 
 
 @documented
-class ODMClassifier(KernelClassifier):
+class ODMClassifier(MarginClassifier):
     r"""Optimal margin distribution machine with a certificate.
 
     Unlike a support vector machine, which only penalises small margins, this one keeps all margins
@@ -78,7 +78,7 @@ class ODMClassifier(KernelClassifier):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **KernelClassifier._parameter_constraints,
+        **MarginClassifier._parameter_constraints,
         "lam": [Interval(Real, 0.0, None, closed="neither")],
         "upsilon": [Interval(Real, 0.0, None, closed="left")],
         "theta": [Interval(Real, 0.0, 1.0, closed="left")],

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 from margrave._sklearn import Interval, StrOptions
 from margrave.engines import EngineLike
-from margrave.estimators._classifier import KernelClassifier
 from margrave.estimators._docs import documented
 from margrave.estimators._input import Floats, refuses
+from margrave.estimators._margin import MarginClassifier
 from margrave.losses import Loss
 from margrave.progress import Callback
 from margrave.solvers import Solver
@@ -18,7 +18,7 @@ from margrave.typing import Seed
 
 
 @documented
-class SVC(KernelClassifier):
+class SVC(MarginClassifier):
     r"""Support vector classification with a certificate.
 
     A binary problem with labels y = +-1 and penalties C_i = C * sample_weight * class_weight is
@@ -85,7 +85,7 @@ class SVC(KernelClassifier):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **KernelClassifier._parameter_constraints,
+        **MarginClassifier._parameter_constraints,
         "C": [Interval(Real, 0.0, None, closed="neither")],
         "loss": [StrOptions({"hinge", "squared_hinge"})],
         "multi_class": [StrOptions({"ovo", "ovr", "crammer_singer"})],

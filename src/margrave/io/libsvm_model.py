@@ -38,8 +38,6 @@ SOLVER_TYPES = (
     *("L2R_L1LOSS_SVR_DUAL", "ONECLASS_SVM"),
 )
 _MOST_CLASSES = 1_000_000
-# lines that do not affect labels and scores
-_IGNORED = ("probA", "probB", "prob_density_marks")
 
 
 @dataclass(frozen=True)
@@ -56,6 +54,8 @@ class SvmText:
     coef0: float = 0.0
     label: NDArray[np.int64] | None = None
     nr_sv: NDArray[np.int64] | None = None
+    probA: Floats | None = None  # of each pair: P(first) = 1 / (1 + exp(probA score + probB))
+    probB: Floats | None = None
 
 
 @dataclass(frozen=True)
@@ -180,10 +180,14 @@ def _svm(header: _Header) -> SvmText:
         raise header.fail("total_sv", f"is {total}, but there are {found.X.shape[0]} lines of SV")
     if nr_sv is not None and (nr_sv.min() < 0 or nr_sv.sum() != total):
         raise header.fail("nr_sv", f"must add up to total_sv, {total}")
+    pairs = k * (k - 1) // 2
+    sigmoids: list[Floats | None] = [None, None]
+    if nr_sv is not None and "probA" in header.fields:
+        sigmoids = [np.array(header.numbers(name, pairs, float)) for name in ("probA", "probB")]
     return SvmText(
         svm_type,
         kernel_type,
-        np.array(header.numbers("rho", k * (k - 1) // 2, float)),
+        np.array(header.numbers("rho", pairs, float)),
         found.heads,
         found.X,
         header.number("gamma", float, 1.0),
@@ -191,6 +195,7 @@ def _svm(header: _Header) -> SvmText:
         header.number("coef0", float, 0.0),
         label if nr_sv is not None else None,
         nr_sv,
+        *sigmoids,
     )
 
 
@@ -229,6 +234,9 @@ def _svm_pieces(model: SvmText) -> Iterator[bytes]:
     yield _line("rho", *model.rho)
     if model.label is not None and model.nr_sv is not None:
         yield _line("label", *model.label)
+        if model.probA is not None and model.probB is not None:
+            yield _line("probA", *model.probA)
+            yield _line("probB", *model.probB)
         yield _line("nr_sv", *model.nr_sv)
     yield b"SV\n"
     yield from lines(model.X, model.coef, zero_based=model.kernel_type == "precomputed")
