@@ -52,7 +52,6 @@ METHODS = {
     "rates": "first round",
     "commit": "first round",
     "solve": "blocks",
-    "place": "spread",
     "spread": "spread",
 }
 SHARDS = "shards"  # all other methods: scores of inactive rows, the certificate, checkpoints

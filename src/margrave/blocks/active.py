@@ -86,7 +86,7 @@ class ActiveRows:
     def hold(self, problem: Problem) -> None:
         """Set the problem, on these rows alone, which is the same for all copies.
 
-        Scores that other rows contribute are part of the scores of `place`.
+        Scores that other rows contribute are part of the scores of the blocks.
         """
         self.problem, number, count = problem, self.number, self.count
         ends = _SLICE * np.linspace(0, -(-problem.n_rows // _SLICE), count + 1).round().astype(int)
@@ -100,16 +100,10 @@ class ActiveRows:
             problem.offset,
             cache=False,
         )
-        self.beta = self.scores = np.zeros(problem.n_rows)
-        self.dual = 0.0
 
     def cancel(self) -> None:
         """Ask the threads that work on this copy to stop."""
         self.cancelled.set()
-
-    def place(self, beta: Floats, scores: Floats, dual: float) -> None:
-        """Set the point from which blocks are solved, and its dual value."""
-        self.beta, self.scores, self.dual = beta, scores, dual
 
     def many(self, method: str, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Call a method several times."""
@@ -120,22 +114,20 @@ class ActiveRows:
     def _on_card(self, calls: Sequence[tuple[Any, ...]]) -> list[BlockChange]:
         """Solve several blocks side by side on the graphics card."""
         assert isinstance(self.kernel_rows, cuda.KernelRows)
-        point = self.beta, self.scores, self.dual
-        blocks = [Block(*call) for call in calls]
-        found = solve_blocks(
-            self.problem, self.kernel_rows, self.floor, point, blocks, _MOST_ROUNDS
-        )
+        found = solve_blocks(self.problem, self.kernel_rows, self.floor, calls, _MOST_ROUNDS)
         return [BlockChange(*one) for one in found]
 
-    def solve(self, rows: Rows, gap: float, violation: float, deadline: float) -> BlockChange:
+    def solve(self, block: Block, dual: float, deadline: float) -> BlockChange:
         """Solve the problem in the variables of a block, all others fixed.
 
             min over d   1/2 d'K d + f'd + sum_i h_i(beta_i + d_i)        d zero outside the block
 
         until its share of the relative gap or its KKT violation is small enough. A free intercept
-        keeps the sum of the block's variables. Ends at the `deadline` (seconds of ``time.time``).
+        keeps the sum of the block's variables. `dual` is the dual value of all rows. Ends at the
+        `deadline` (seconds of ``time.time``).
         """
-        part, beta, scores = self.problem.restrict(rows), self.beta[rows], self.scores[rows]
+        rows, beta, scores = block.rows, block.beta, block.scores
+        part = self.problem.restrict(rows)
         size = set_size(self.memory, _LARGEST_SET)
         # no cache: fresh memory costs more than the kernel values of so few rows
         kernel_rows = part.data.kernel_rows(
@@ -145,17 +137,17 @@ class ActiveRows:
         if own is None:
             return BlockChange(rows[:0], beta[:0], 0, 0)
         terms = (part.loss.core(self.floor), part.y, part.C, beta)
-        fixed = fixed_part(*terms, scores, scores - own, self.dual)
+        fixed = fixed_part(*terms, scores, scores - own, dual)
         core = part.core(kernel_rows, beta, size, self.floor, fixed)
         watch = Watch(
             lambda: left_until(deadline),
             lambda records: (
                 core.work[0] >= _MOST_ROUNDS
                 or self.cancelled.is_set()
-                or (len(records) > 0 and records[-1]["violation"] <= violation)
+                or (len(records) > 0 and records[-1]["violation"] <= block.violation)
             ),
         )
-        run_rounds(core, gap, watch, certify=False)
+        run_rounds(core, block.gap, watch, certify=False)
         if core.interrupted or self.cancelled.is_set():
             raise KeyboardInterrupt
         values = core.beta

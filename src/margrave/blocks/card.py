@@ -13,7 +13,7 @@ from scipy import sparse
 
 from margrave import _core, cuda
 from margrave.blocks.dual import DualBlock, PartResult, part_result
-from margrave.problem import Data, Floats, Problem, is_single
+from margrave.problem import Data, Floats, Problem, RowNumbers, is_single
 from margrave.rounds import ROUGH, floor_for, precision_for
 from margrave.rows import Matrix, is_csr
 
@@ -191,27 +191,27 @@ def _stacked(parts: Sequence[Matrix]) -> Matrix:
 
 @dataclass(frozen=True)
 class Block:
-    """What a block of active rows is solved for: rows, its share of the gap, and a violation."""
+    """A block of active rows, its point, and the share of the gap or violation to reach."""
 
-    rows: Any
+    rows: RowNumbers
+    beta: Floats
+    scores: Floats
     gap: float
     violation: float
-    deadline: float
 
 
 def solve_blocks(
     problem: Problem,
     kernel_rows: cuda.KernelRows,
     floor: float,
-    point: tuple[Floats, Floats, float],
-    blocks: Sequence[Block],
+    tasks: Sequence[tuple[Block, float, float]],
     most_rounds: int,
-) -> list[tuple[Any, Floats, int, int]]:
-    """Solve blocks of active rows side by side, all other variables fixed: see `ActiveRows.solve`.
+) -> list[tuple[RowNumbers, Floats, int, int]]:
+    """Solve blocks of active rows side by side, all other variables fixed.
 
-    For each block its rows whose variables change, their values, steps and kernel values.
+    A task is the arguments of `ActiveRows.solve`. For each block its rows whose variables change, their values, steps and kernel values.
     """
-    device, (beta, scores, dual) = kernel_rows.device, point
+    device, blocks = kernel_rows.device, [block for block, _, _ in tasks]
     loss, dtype = problem.loss.core(floor), kernel_rows.dtype
     data_rows = problem.data_rows
     with device.at_work(), cuda.deferred_interrupt() as pressed:
@@ -223,10 +223,10 @@ def solve_blocks(
                     rows=data_rows[block.rows],
                     y=problem.y[block.rows],
                     C=problem.C[block.rows],
-                    beta=beta[block.rows],
-                    scores=scores[block.rows],
+                    beta=block.beta,
+                    scores=block.scores,
                     shift=np.zeros(len(block.rows)),
-                    sums=_sums(problem, beta[block.rows], block.rows),
+                    sums=_sums(problem, block),
                     target=block.gap,
                     enough=block.violation,
                 )
@@ -234,22 +234,23 @@ def solve_blocks(
             ],
             set_size(device, len(blocks), dtype),
         )
-        batch.fix_others(dual)
-        run(batch, most_rounds, min(block.deadline for block in blocks), checks_stall=False)
+        batch.fix_others(tasks[0][1])
+        deadline = min(deadline for _, _, deadline in tasks)
+        run(batch, most_rounds, deadline, checks_stall=False)
         at, values = batch.read(), batch.split(batch.beta)
     if pressed[0]:
         raise KeyboardInterrupt
     found = []
     for place, block in enumerate(blocks):
-        moved = np.flatnonzero(values[place] != beta[block.rows])
+        moved = np.flatnonzero(values[place] != block.beta)
         work = int(at["steps"][place]), int(at["values"][place])
         found.append((block.rows[moved], values[place][moved], *work))
     return found
 
 
-def _sums(problem: Problem, beta: Floats, rows: Any) -> tuple[float, float]:
+def _sums(problem: Problem, block: Block) -> tuple[float, float]:
     """Sums of a block's variables, which it keeps."""
     if not problem.is_hull:
-        return float(beta.sum()), 0.0
-    up = problem.y[rows] > 0
-    return float(beta[up].sum()), float(beta[~up].sum())
+        return float(block.beta.sum()), 0.0
+    up = problem.y[block.rows] > 0
+    return float(block.beta[up].sum()), float(block.beta[~up].sum())

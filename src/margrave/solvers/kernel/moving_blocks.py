@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from margrave import _core, cuda
 from margrave.blocks.active import ActiveRows, BlockChange
+from margrave.blocks.card import Block
 from margrave.blocks.point import box_around, rate_along
 from margrave.engines import MOST_LOSSES, Engine, ShardLost, Shards
 from margrave.partitions import Partition, Random, clustering, split
@@ -123,9 +124,13 @@ class MovingBlocks:
         # 1. a direction from every block
         blocks = [rows for rows in self._blocks(beta) if violations[rows].max() > least]
         gap = share * figures["gap"] / len(violations)
-        tasks = [(rows, gap * len(rows), least, deadline) for rows in blocks]
+        limits = figures["dual"], deadline
+        tasks = [
+            (Block(rows, beta[rows], scores[rows], gap * len(rows), least), *limits)
+            for rows in blocks
+        ]
         changes = self._steadily(
-            lambda shards: self._solved(shards, (beta, scores, figures["dual"]), tasks)
+            lambda shards: shards.deal("solve", tasks, [len(rows) for rows in blocks])
         )
         rows = np.concatenate([one.rows for one in changes])
         values = np.concatenate([one.values for one in changes])
@@ -154,13 +159,6 @@ class MovingBlocks:
     def _moved(self) -> int:
         """Bytes that the driver and all workers have sent, as if each were elsewhere."""
         return self.moved_before + (0 if self.shards is None else self.shards.moved)
-
-    def _solved(
-        self, shards: Shards, point: tuple[Floats, Floats, float], tasks: list[tuple[Any, ...]]
-    ) -> list[BlockChange]:
-        """Solve blocks from a point."""
-        shards.map("place", *point)
-        return shards.deal("solve", tasks, [len(task[0]) for task in tasks])
 
     def _added(self, rows: Rows, change: Floats, deadline: float) -> Floats:
         """What changes of some variables add to all scores."""
