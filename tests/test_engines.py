@@ -209,6 +209,24 @@ def test_traffic_is_counted_alike(engine, count):
         assert shards.traffic.total == links.traffic().total
 
 
+def test_what_is_exchanged_with_three_workers(engine):
+    """Every argument once for each worker, every result once: nothing that is forwarded."""
+    with engine.scatter(Numbers, [np.ones(1), np.ones(2), np.ones(4)]) as shards:
+        assert shards.exchanged == 0
+        shards.map("scaled", 2.0, 3.0)  # two numbers to each; one, two and four back
+        assert shards.exchanged == 8 * (3 * 2 + 7)
+        shards.reduce("one", np.zeros(5))  # five to each, one back
+        assert shards.exchanged == 8 * (13 + 3 * 5 + 3)
+        shards.each("scaled", [(2.0, np.zeros(k)) for k in (1, 2, 4)])
+        assert shards.exchanged == 8 * (31 + 3 + 7 + 7)
+        shards.call(1, "array")
+        assert shards.exchanged == 8 * (48 + 2)
+        # the first worker gets the arrays of the others and sends all of them to the others; three
+        # pairs and a number from each to the driver
+        shards.exchange("array", "lengths")
+        assert shards.exchanged == 8 * (50 + 6 + 2 * 7 + 3 * 7)
+
+
 @pytest.mark.parametrize("count", [1, 2, 5, 64, 1000])
 def test_traffic_of_a_broadcast_and_a_sum(count):
     size = 8 * 1000

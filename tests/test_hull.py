@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from margrave import SVC, HardMarginSVC, NuSVC, NuSVR
 from margrave.blocks.hull import fill, level, project
 from margrave.blocks.saddle import rotated
+from margrave.engines import Serial
+from margrave.engines.base import size_of
 from margrave.solvers import FrankWolfe, PairSwaps, Saddle, WorkingSet
 from margrave.solvers.hull.distance import bounds
 from margrave.solvers.hull.shards import find_levels
@@ -305,6 +307,87 @@ def test_the_published_form_stops_too_early_and_is_found_out():
 
 
 # --- shards --------------------------------------------------------------------------------------
+
+
+def numbers_of(model, X, y):
+    return [record["numbers"] for record in fit(model, X, y).history_]
+
+
+def test_communication_of_gilbert_on_three_nodes():
+    """By hand: z to each node, a proposed row of each class with its score and weight back."""
+    X, y = blobs(n=70, d=5, apart=3.0)
+    solver = FrankWolfe(steps="plain", partitions=3)
+    found = numbers_of(HardMarginSVC(kernel="linear", solver=solver, tol=1e-2), X, y)
+    point = 3 * 5  # the parts of the first z
+    first = 3 * 5 + 3 * 2 * (5 + 2)
+    # then the kind of the last step and its length, and whose rows were the corner
+    later = 3 * (5 + 2 + 2) + 3 * 2 * (5 + 2)
+    assert len(found) > 3
+    assert found == [point + first + number * later for number in range(len(found))]
+
+
+def test_communication_of_saddle_on_three_nodes():
+    """By hand, for the hard margin: a round sends dw, two constants, and two numbers per class."""
+    X, y = blobs(n=70, d=5, apart=3.0)
+    for size, columns in ((None, 5), (1, 1)):
+        solver = Saddle(size=size, rotate=False, partitions=3)
+        model = fit(HardMarginSVC(kernel="linear", solver=solver, tol=1e-2), X, y)
+        sums = 2 * (4 + 3 * columns)  # a class's largest logarithm, sums, and three of features
+        start = 3 * 2 + 3 * sums
+        # projection shifts; z; along two directions: ends of the lists, levels, and the margin
+        certificate = 3 * 2 + 3 * 5 + 2 * (3 * (5 + 1 + 6) + 3 * (4 + 1))
+        a_round = 3 * (columns + 2 + 2 + 2) + 3 * sums
+        for number, record in enumerate(model.history_):
+            rounds = record["round"]
+            assert record["numbers"] == start + (number + 1) * certificate + rounds * a_round
+
+
+class Spying(Serial):
+    """Counts what passes between its blocks and the caller, call by call."""
+
+    def __init__(self):
+        self.bytes = 0
+
+    def scatter(self, block_type, pieces):
+        engine = self
+
+        class Spied:
+            def __init__(self, block):
+                self.block = block
+
+            def __getattr__(self, name):
+                def call(*args):
+                    result = getattr(self.block, name)(*args)
+                    if name != "state":  # of checkpoints
+                        engine.bytes += size_of(args) + size_of(result)
+                    return result
+
+                return call
+
+        shards = super().scatter(block_type, pieces)
+        shards._blocks = [Spied(block) for block in shards._blocks]
+        return shards
+
+
+def test_communication_of_the_working_set_on_three_nodes():
+    """All calls count, also those that find the bias, and so does the sample of the start."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4200, 3))
+    y = np.where(X[:, 0] + 0.5 * rng.normal(size=4200) > 0, 1, -1)
+    for n in (300, 4200):
+        engine = Spying()
+        solver = PairSwaps(partitions=3)
+        model = NuSVC(0.5, kernel="linear", solver=solver, engine=engine, random_state=0)
+        found = numbers_of(model, X[:n], y[:n])
+        start = found[-1] - engine.bytes // 8
+        if n == 300:
+            assert start == 0
+            continue
+        # 2,000 rows and labels to the driver; rows and variables of its model, about nu of them, to
+        # three nodes; and a score of each row back
+        model_rows, rest = divmod(start - (3 + 1) * 2000 - 4200, 3 * (3 + 1))
+        assert rest == 0 and 1000 <= model_rows <= 1050
+
 
 DISTRIBUTED = [
     FrankWolfe,

@@ -93,6 +93,15 @@ class Shards(ABC):
         """Bytes of arguments and results that the driver and all workers have sent so far."""
         return self.traffic.total
 
+    @property
+    def exchanged(self) -> int:
+        """Bytes of arguments and results so far without forwarding: each once for each worker.
+
+        That is what passes between the driver and the workers if each is linked with it directly,
+        and what the literature counts as communication.
+        """
+        return self._meter.exchanged
+
     def map(self, method: str, *args: object) -> list[Any]:
         """Call a method of all blocks, in parallel; the results in the order of the shards."""
         results = self._map(method, args)

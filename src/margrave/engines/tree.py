@@ -140,7 +140,7 @@ class Meter:
     """Counts the traffic of `count` shards."""
 
     def __init__(self, count: int) -> None:
-        self.sent = self.received = self.messages = 0
+        self.sent = self.received = self.messages = self.exchanged = 0
         self.workers = np.zeros(count, np.int64)
         numbers = np.arange(count)
         self._children = np.array([len(children(n, count)) for n in range(count)], np.int64)
@@ -161,10 +161,12 @@ class Meter:
         self.workers[first:] += size
         self.workers += size * self._children
         self.messages += max(0, len(self.workers) - first)
+        self.exchanged += size * max(0, len(self.workers) - first)
 
     def up(self, sizes: Sequence[int], to_driver: bool = True) -> None:
         """A list with an entry of each, to the driver, or to worker 0."""
         carried = np.array(sizes, np.int64)
+        self.exchanged += int(carried[0 if to_driver else 1 :].sum())
         for number in range(len(carried) - 1, 0, -1):
             carried[self._parents[number]] += carried[number]
         self._edges(carried, to_driver)
@@ -172,9 +174,11 @@ class Meter:
     def summed(self, size: int) -> None:
         """A sum, to the driver."""
         self._edges(np.full(len(self.workers), size), True)
+        self.exchanged += size * len(self.workers)
 
     def direct(self, number: int, sent: int, received: int) -> None:
         """Between the driver and one worker, by the driver."""
+        self.exchanged += sent + received
         self.sent += sent
         self.received += received
         self.workers[number] += sent + received

@@ -17,7 +17,7 @@ memory, the distributed working set (`working_set.py`) continues on the shards.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from os import PathLike
@@ -126,6 +126,16 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
         starts: Sequence[Floats] | None = None,
     ) -> list[Solution]:
         """Solve the problems: rounds for all of them, then one after the other."""
+        return self.solve_from(problems, settings, starts, lambda shards: 0)
+
+    def solve_from(
+        self,
+        problems: Sequence[BaseProblem],
+        settings: Settings,
+        starts: Sequence[Floats] | None,
+        exchanged: Callable[[int], int],
+    ) -> list[Solution]:
+        """Solve the problems; to find the starts has taken `exchanged` bytes for so many shards."""
         problems = self._checked(problems)
         if problems[0].data.device is not None:
             return descend(problems, settings, starts, self._core_on_card, "pbm", self.size)
@@ -138,6 +148,7 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
         parts = Parts(found[0]["label"]) if found else self._parts(division, problems)
         begun = problems if starts is not None else division.problems
         with Cluster(begun, parts, settings, division.engine, kept) as cluster:
+            cluster.exchanged += exchanged(len(parts))
             run = _Run(self, cluster, division, list(problems), settings, moves)
             if found:
                 run.resume(*found)

@@ -63,6 +63,7 @@ class Cluster:
         self.saved: tuple[list[list[BlockState]] | None, list[Problem], dict[str, Any]]
         self.saved = (None, list(problems), {})
         self.losses, self.moved_before, self.checkpoint_bytes = 0, 0, 0
+        self.exchanged = 0  # bytes, by what is released or was not a call of these shards
         self.single: set[int] = set()  # problems whose scores are sums of single-precision values
         self.shards: Shards
         self._begin(None)
@@ -91,6 +92,11 @@ class Cluster:
     def moved(self) -> int:
         """Bytes sent to and from the shards in rounds, without those of checkpoints."""
         return self.moved_before + self.shards.moved - self.checkpoint_bytes
+
+    @property
+    def numbers(self) -> int:
+        """Numbers exchanged with the shards so far, without forwarding and checkpoints."""
+        return (self.exchanged + self.shards.exchanged) // 8
 
     # --- the point -------------------------------------------------------------------------
 
@@ -133,9 +139,10 @@ class Cluster:
 
     def save(self, **driver: Any) -> None:
         """Save the state of all shards, and what the strategy needs to continue from here."""
-        before = self.shards.moved
+        before, exchanged = self.shards.moved, self.shards.exchanged
         states: list[list[BlockState]] = self.shards.checkpoint()
         self.checkpoint_bytes += self.shards.moved - before
+        self.exchanged -= self.shards.exchanged - exchanged
         self.saved = (states, list(self.problems), driver)
         if self.checkpoint is not None:
             self._write(states, driver)
@@ -145,7 +152,8 @@ class Cluster:
         self._count(lost)
         states, problems, driver = self.saved
         self.problems = list(problems)
-        self.moved_before += self.shards.moved
+        self.moved_before = self.moved
+        self.exchanged += self.shards.exchanged
         self.close()
         self._begin(states)
         return driver

@@ -539,6 +539,7 @@ class DistributedSet:
             "kernel_values": self.state.kernel_values + self.computed,
             "intercept": float(self.state.bias[0]) if len(self.state.bias) == 1 else 0.0,
             "bytes": self.bytes,
+            "numbers": self.cluster.numbers,
             "waited": self.waited,  # seconds, for the shards to apply their step
             "active": self.state.active if self.state.is_narrow else self.problem.n_rows,
         }

@@ -23,12 +23,13 @@ from dataclasses import replace
 
 from sklearn.base import BaseEstimator
 
+from margrave.engines.base import size_of
 from margrave.problem import BaseProblem, Floats, Problem, Solution
 from margrave.solvers.base import Settings, check_integer, refuse_remote, refuse_unless
 from margrave.solvers.distributed.block_minimization import BlockMinimization, is_elsewhere
 from margrave.solvers.hull.distance import first_rows, refuse_overlap
 from margrave.solvers.kernel.descent import Kernels, descend
-from margrave.solvers.kernel.sample_start import has_sample_start, sample_start
+from margrave.solvers.kernel.sample_start import SampleStart, has_sample_start, sample_start
 from margrave.solvers.kernel.working_set import core_of
 
 
@@ -82,10 +83,12 @@ class PairSwaps(BaseEstimator):  # type: ignore[misc]
                 "the solver 'pairs' works with NuSVR only in this process and in one block; leave"
                 " out engine and partitions"
             )
+        samples: list[SampleStart | None] = [None] * len(problems)
         if starts is None:
             kernels = Kernels(problems[0].data, settings, 1, self.size)
             try:
-                starts = [_start(problem, kernels) for problem in problems]
+                begun = [_start(problem, kernels) for problem in problems]
+                starts, samples = [beta for beta, _ in begun], [sample for _, sample in begun]
             except KeyboardInterrupt:
                 settings.progress.interrupt()
                 starts = [first_rows(problem) for problem in problems]
@@ -93,14 +96,32 @@ class PairSwaps(BaseEstimator):  # type: ignore[misc]
         blocks = BlockMinimization(
             blocks=self.partitions, partition="random", rounds=0, size=self.size
         )
-        solutions = blocks.solve(problems, settings, starts)
+        solutions = blocks.solve_from(
+            *(problems, settings, starts),
+            lambda shards: sum(
+                _exchanged(problem, start, shards)
+                for problem, start in zip(problems, samples, strict=True)
+            ),
+        )
         return [replace(solution, solver="pairs") for solution in solutions]
 
 
-def _start(problem: Problem, kernels: Kernels) -> Floats:
-    """Feasible variables."""
+def _start(problem: Problem, kernels: Kernels) -> tuple[Floats, SampleStart | None]:
+    """Feasible variables, and the sample that they come from."""
+    found = None
     if has_sample_start(problem, kernels):
-        start = sample_start(problem, kernels, "float64", 0.0)
-        if start is not None:
-            return start
-    return first_rows(problem)
+        found = sample_start(problem, kernels, "float64", 0.0)
+    return first_rows(problem) if found is None else found.beta, found
+
+
+def _exchanged(problem: Problem, start: SampleStart | None, shards: int) -> int:
+    """Bytes that a start from a sample takes where the rows are in shards.
+
+    The rows and labels of the sample go to the driver, its model to all shards, scores back.
+    """
+    if start is None:
+        return 0
+    X, at = problem.data.X, problem.data_rows
+    sample, model = (size_of(X[at[rows]]) + 8 * len(rows) for rows in (start.sample, start.model))
+    scores = 8 * problem.n_rows if len(start.model) else 0
+    return sample + shards * model + scores

@@ -150,7 +150,7 @@ class HullRun:
             objective=U,
             dual=-self.lower,
             gap=self.gap,
-            numbers=shards.moved // 8,
+            numbers=shards.exchanged // 8,
             where=self.where,
             support=0,
         )

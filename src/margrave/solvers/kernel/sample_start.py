@@ -11,14 +11,14 @@ the same for each class, unless the sample's own point is feasible, which is the
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from margrave import _core
 from margrave.models import Expansion
-from margrave.problem import Floats, Problem
+from margrave.problem import Floats, Problem, RowNumbers
 from margrave.rounds import Watch, run_rounds
 from margrave.solvers.kernel.descent import Kernels
 
@@ -28,14 +28,28 @@ _GAP = 1e-2
 _ROUNDS = 100
 
 
+@dataclass(frozen=True)
+class SampleStart:
+    """Dual variables near the optimum, and the rows that were needed for them.
+
+    `sample` are rows that were solved, `model` those of them whose model has scored all rows.
+    """
+
+    beta: Floats
+    sample: RowNumbers
+    model: RowNumbers
+
+
 def has_sample_start(problem: Problem, kernels: Kernels) -> bool:
     """Whether a start from a sample is faster than none."""
     fits = problem.total > 0.0 or problem.loss.is_dense
     return fits and problem.n_rows >= 2 * _SMALLEST_SAMPLE and problem.data.is_native
 
 
-def sample_start(problem: Problem, kernels: Kernels, precision: str, floor: float) -> Floats | None:
-    """Dual variables near the optimum; None if the time is over."""
+def sample_start(
+    problem: Problem, kernels: Kernels, precision: str, floor: float
+) -> SampleStart | None:
+    """Start from a sample; None if the time is over."""
     sides = [problem.y > 0, problem.y < 0] if problem.is_hull else [np.full(problem.n_rows, True)]
     rows = _sample(sides, np.random.default_rng(kernels.seed))
     part = problem.restrict(rows)
@@ -57,7 +71,7 @@ def sample_start(problem: Problem, kernels: Kernels, precision: str, floor: floa
     beta, bias = core.beta, float(core.figures()["intercept"])
     if problem.is_hull and np.all(np.abs(beta) <= problem.C[rows]):
         found[rows] = beta
-        return found
+        return SampleStart(found, rows, rows[:0])
     if problem.intercept == "regularized":
         bias = float(beta.sum())
     model = Expansion(part.data.X, beta[:, None], part.data.kernel, np.zeros(1), precision)
@@ -73,7 +87,7 @@ def sample_start(problem: Problem, kernels: Kernels, precision: str, floor: floa
     f = f + bias
     if problem.total == 0.0:
         slope = problem.loss.core(floor).slope(problem.y, problem.C, f)
-        return -slope
+        return SampleStart(-slope, rows, rows[np.flatnonzero(beta)])
     f = f if problem.shift is None else f + problem.shift
     for side in sides:
         order = np.flatnonzero(side)
@@ -82,10 +96,10 @@ def sample_start(problem: Problem, kernels: Kernels, precision: str, floor: floa
         found[order] = np.diff(
             filled, prepend=0.0
         )  # the lowest at their bound, the last one partly
-    return problem.y * found
+    return SampleStart(problem.y * found, rows, rows[np.flatnonzero(beta)])
 
 
-def _sample(sides: list[NDArray[np.bool_]], rng: np.random.Generator) -> NDArray[np.int64]:
+def _sample(sides: list[NDArray[np.bool_]], rng: np.random.Generator) -> RowNumbers:
     """Random rows of each class; all rows of a small class."""
     n = len(sides[0])
     size = min(max(n // _SHARE, _SMALLEST_SAMPLE), _LARGEST_SAMPLE)

@@ -133,7 +133,8 @@ def core_of(
         return joint_core(problem, kernels, precision, start)
     assert is_single(problem)
     if start is None and has_sample_start(problem, kernels):
-        start = sample_start(problem, kernels, precision, floor)
+        found = sample_start(problem, kernels, precision, floor)
+        start = None if found is None else found.beta
     core: Core
     if problem.n_rows >= _MANY_ROWS and problem.data.is_native and not problem.is_dense:
         core = ActiveSet(
