@@ -140,7 +140,7 @@ def local(engine, folder):
                 return shards.map("place")
 
         pids = engine.comm.allgather(os.getpid())
-        places = engine.everywhere(lead, X, [y])
+        places = engine.everywhere(lead, X, {"y": y})
         assert places[1] == pids[-1]  # where most of the rows are
 
     X = np.zeros((3, 4 if rank < size - 1 or size == 1 else 2))
@@ -153,8 +153,8 @@ def local(engine, folder):
     y = np.zeros(3 if rank < size - 1 else 2)
     raises(
         ValueError,
-        f"rank {size - 1} has 3 rows and 2 targets",
-        lambda: engine.everywhere(lambda: engine.vector(y, [3] * size), X, [None, y]),
+        f"rank {size - 1} has 3 rows in X and 2 in y",
+        lambda: engine.everywhere(lambda: engine.vector(y, [3] * size), X, {"y": y}),
     )
     bad = np.full((2, 2), np.nan if rank == size - 1 else 1.0)
     raises(

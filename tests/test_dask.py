@@ -494,9 +494,9 @@ def test_vectors(dask_client, X):
         found = engine.vector(given, lengths)
         np.testing.assert_array_equal(found, y)
         assert found.dtype == y.dtype
-    with pytest.raises(ValueError, match="partition 1 has 9 rows and 8 targets"):
+    with pytest.raises(ValueError, match="partition 1 has 9 rows in X and 8 in y"):
         engine.vector(dask_array.from_array(y, chunks=8), [8, 9, 8, 5])
-    with pytest.raises(ValueError, match="there are 2 of X and 4 of y"):
+    with pytest.raises(ValueError, match="X has 2 partitions, y has 4"):
         engine.vector(dask_array.from_array(y, chunks=8), [8, 22])
-    with pytest.raises(ValueError, match="X has 31 rows, y has 30"):
-        engine.vector(y, [8, 23])
+    with pytest.raises(ValueError, match="X has 31 rows, sample_weight has 30"):
+        engine.vector(y, [8, 23], "sample_weight")

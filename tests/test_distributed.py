@@ -123,7 +123,7 @@ class Holder(Serial):
     def rows(self, X, prepare):
         return remote(np.asarray(X), *self.ends)
 
-    def vector(self, y, lengths):
+    def vector(self, y, lengths, name):
         return np.asarray(y)
 
 
@@ -211,7 +211,7 @@ def test_early_models_predict_lazily(client):
 
 
 BAD_COLLECTIONS = [
-    (lambda a: (a(X, (300, 2)), a(Y, 200)), "partitions of X and y differ"),
+    (lambda a: (a(X, (300, 2)), a(Y, 200)), "X has 2 partitions, y has 3"),
     (lambda a: (a(np.where(X[400] == X, np.nan, X), (150, 2)), a(Y, 150)), "partition 2: .*NaN"),
     (lambda a: (a(X, (150, 2)), a(np.ones(600), 150)), "only 1 class"),
     (lambda a: (a(X, (150, 2)), a(np.full(600, np.nan), 150)), "NaN"),
@@ -368,6 +368,24 @@ model = SVC(C=4.0, tol=1e-5, engine=MPI(rows="local"))
 model.fit(X[own], y[own], sample_weight=np.ones(len(own)))
 tell(model.objective_.hex(), model.support_vectors_.shape, model.converged_)
 """
+ANY_ORDER = """
+own = np.array_split(np.arange(600), size)[rank]
+weight = 1.0 + (own % 3)
+target = np.sin(3.0 * X[own, 0])
+given = {"y": target, "sample_weight": weight}
+model = SVR(gamma=1.0, engine=MPI(rows="local"))
+if rank == 0:
+    model.fit(X[own], target, weight)
+elif rank == 1:
+    model.fit(sample_weight=weight, y=target, X=X[own])
+else:
+    model.fit(X[own], **given)
+tell(model.objective_.hex())
+try:
+    model.fit(X[own], target, weight if rank == 1 else None)
+except ValueError as error:
+    tell(model.objective_.hex(), error)
+"""
 BAD_RANK = """
 own = X[rank::size].copy()
 if rank == size - 1:
@@ -412,6 +430,15 @@ def test_ranks_with_rows_of_their_own(tmp_path):
     objective, *_, converged = found.pop().split()
     assert float.fromhex(objective) == pytest.approx(exact.objective_, rel=2e-5)
     assert converged == "True"
+
+
+def test_ranks_pass_their_vectors_by_name(tmp_path):
+    weight, target = 1.0 + np.arange(600) % 3, np.sin(3.0 * X[:, 0])
+    exact = SVR(gamma=1.0, solver="exact").fit(X, target, weight)
+    for line in on_ranks(3, tmp_path, ANY_ORDER):
+        _, objective, refusal = line.split(" ", 2)
+        assert float.fromhex(objective) == pytest.approx(exact.objective_, rel=2e-3)
+        assert "rank 1 has passed sample_weight, and rank 0 has not" in refusal
 
 
 def test_a_rank_with_bad_rows_is_named(tmp_path):

@@ -76,8 +76,8 @@ EngineLike: TypeAlias = "str | Engine | Client | None"
 def resolve_engine(engine: EngineLike, threads: int) -> Engine:
     """Turn None (threads of this process), a name or an engine into an engine.
 
-    A name may also be the address of a Dask scheduler, ``"dask://host:port"``, and a Dask client
-    stands for its cluster.
+    A name may also be the address of a Dask scheduler, ``"dask://host:port"`` (one with TLS is
+    ``"dask+tls://host:port"``), and a Dask client stands for its cluster.
 
     Examples
     --------
@@ -87,7 +87,7 @@ def resolve_engine(engine: EngineLike, threads: int) -> Engine:
     if engine is None:
         engine = "threads"
     if isinstance(engine, str):
-        if engine.startswith("dask://"):
+        if engine.startswith(("dask://", "dask+")):
             return ENGINES["dask"](engine)
         if engine not in ENGINES:
             raise ValueError(f"unknown engine {engine!r}; known engines: {', '.join(ENGINES)}")

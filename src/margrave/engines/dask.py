@@ -74,7 +74,7 @@ class Dask:
         self._workers: DaskWorkers | None = None
         self._shards = itertools.count()
         if isinstance(client, str):
-            self._address = client.removeprefix("dask://")
+            self._address = client.removeprefix("dask://").removeprefix("dask+")
         elif isinstance(client, distributed.Client):
             if client.asynchronous:
                 raise ValueError("the engine needs a client that is not asynchronous")
@@ -96,12 +96,13 @@ class Dask:
     @property
     def workers(self) -> DaskWorkers:
         """The workers of the cluster; connects to it if only its address was known."""
+        _step_aside()
         if self._workers is None:
             client = None
             with suppress(ValueError):
                 client = distributed.Client.current()
             if client is None or _place(client.scheduler.address) != _place(self._address):
-                client = distributed.Client(self._address, set_as_default=False)
+                client = _connected(self._address)
                 weakref.finalize(self, client.close)
             self._workers = DaskWorkers(client, self.timeout, self.wait)
         return self._workers
@@ -145,11 +146,11 @@ class Dask:
         pieces = [_DaskPiece(self, *both) for both in zip(kept, known, strict=True)]
         return RemoteRows.of(pieces, [facts for _, facts in known])
 
-    def vector(self, y: VectorLike, lengths: Sequence[int]) -> NDArray[Any]:
+    def vector(self, y: VectorLike, lengths: Sequence[int], name: str = "y") -> NDArray[Any]:
         """Fetch an entry per row; partitions must have these lengths."""
         if not is_collection(y):
-            return undivided(y, lengths)
-        return join(self._gather(self._partitions(y)), lengths, "partition")
+            return undivided(y, lengths, name)
+        return join(self._gather(self._partitions(y)), lengths, "partition", name)
 
     def _partitions(self, X: MatrixLike | VectorLike) -> list[distributed.Future]:
         parts: Any = X
@@ -253,6 +254,24 @@ class _DaskPiece(Piece):
     def take(self, places: Places) -> Matrix:
         """Bring some of the rows here."""
         return self.engine.take(self, places)
+
+
+def _step_aside() -> None:
+    """Release the slot of the task that this thread runs, if any: its fit needs the workers."""
+    with suppress(ValueError, AttributeError, KeyError):  # no task, or one that has done so
+        distributed.secede()
+
+
+def _connected(address: str) -> distributed.Client:
+    """A client of its own; certificates are those of Dask's configuration."""
+    if address.startswith("tls://"):
+        known = distributed.Security().get_connection_args("client")
+        if known["ssl_context"] is None:  # Dask's own refusal would hang at the end of the process
+            raise ValueError(
+                f"{address} needs certificates: set distributed.comm.tls in Dask's configuration,"
+                " or pass a Client with security="
+            )
+    return distributed.Client(address, set_as_default=False)
 
 
 def _place(address: str) -> str:

@@ -117,15 +117,16 @@ class MPI:
         self,
         lead: Callable[[], T],
         X: MatrixLike | None = None,
-        vectors: Sequence[VectorLike | None] = (),
+        vectors: Mapping[str, VectorLike | None] | None = None,
     ) -> T:
         """Run `lead` on rank 0, while all other ranks serve it; its result or error on all ranks.
 
-        `X` and `vectors` are this rank's own rows and what belongs to them.
+        `X` and `vectors` are this rank's own rows, and what belongs to them by name.
         """
         if self._leads:  # already inside of `everywhere`, on all ranks
             return lead()
-        self._site.kept = {"X": X, "vectors": list(vectors)}
+        given = {name: vector for name, vector in (vectors or {}).items() if vector is not None}
+        self._site.kept = {"X": X, "vectors": given}
         try:
             return self._lead(lead) if self._rank == 0 else self._serve()
         finally:
@@ -166,18 +167,25 @@ class MPI:
         """
         if self.rows_are != "local" or X is not self._site.kept.get("X"):
             raise ValueError("all ranks must give their own X to `everywhere`, and rows='local'")
+        given = self.ask({rank: (_given,) for rank in range(self._size)})
+        for rank, names in given.items():
+            for one in sorted(names ^ given[0]):
+                there, not_there = (rank, 0) if one in names else (0, rank)
+                raise ValueError(
+                    f"all ranks must pass the same arguments: rank {there} has passed {one}, and"
+                    f" rank {not_there} has not"
+                )
         name = next(self._shards)
         answers = self.ask({rank: (_keep, rank, name, prepare) for rank in range(self._size)})
         pieces = [_RankPiece(self, rank, name, known) for rank, (known, _) in answers.items()]
         return RemoteRows.of(pieces, [facts for _, facts in answers.values()], "rank")
 
-    def vector(self, y: VectorLike, lengths: Sequence[int]) -> NDArray[Any]:
+    def vector(self, y: VectorLike, lengths: Sequence[int], name: str = "y") -> NDArray[Any]:
         """Fetch an entry per row; those of the ranks must have these lengths."""
-        for number, vector in enumerate(self._site.kept.get("vectors", ())):
-            if vector is y:
-                parts = self.ask({rank: (_vector, number) for rank in range(self._size)})
-                return join(list(parts.values()), lengths, "rank")
-        return undivided(y, lengths)
+        if self._site.kept.get("vectors", {}).get(name) is not y:
+            return undivided(y, lengths, name)
+        parts = self.ask({rank: (_vector, name) for rank in range(self._size)})
+        return join(list(parts.values()), lengths, "rank", name)
 
     # --- rank 0 -----------------------------------------------------------------------------
 
@@ -491,9 +499,12 @@ def _take(site: Site, name: int, places: Places) -> Any:
     return site.kept[name][places]
 
 
-def _vector(site: Site, number: int) -> Any:
-    vector = site.kept["vectors"][number]
-    return np.empty(0) if vector is None else np.asarray(vector)
+def _given(site: Site) -> set[str]:
+    return set(site.kept["vectors"])
+
+
+def _vector(site: Site, name: str) -> Any:
+    return np.asarray(site.kept["vectors"][name])
 
 
 def _node(site: Site) -> str:

@@ -541,35 +541,35 @@ def remote_rows(piece: object) -> list[RemoteRows]:
     return [leaf for leaf in leaves(piece) if is_remote(leaf)]
 
 
-def join(parts: Sequence[VectorLike], lengths: Sequence[int], noun: str) -> NDArray[Any]:
+def join(parts: Sequence[VectorLike], lengths: Sequence[int], noun: str, name: str) -> NDArray[Any]:
     """Concatenate the vectors of the partitions, which must have these lengths.
 
     Examples
     --------
-    >>> join([[1, 2], [], [3]], [2, 0, 1], "partition")
+    >>> join([[1, 2], [], [3]], [2, 0, 1], "partition", "y")
     array([1, 2, 3])
-    >>> join([[1, 2], [3]], [2, 2], "partition")
+    >>> join([[1, 2], [3]], [2, 2], "partition", "y")
     Traceback (most recent call last):
-    ValueError: partitions of X and y differ: partition 1 has 2 rows and 1 targets
+    ValueError: X and y differ: partition 1 has 2 rows in X and 1 in y
     """
     if len(parts) != len(lengths):
         raise ValueError(
-            f"partitions of X and y differ: there are {len(lengths)} of X and {len(parts)} of y"
+            f"X and {name} differ: X has {len(lengths)} {noun}s, {name} has {len(parts)}"
         )
     vectors = [np.asarray(part) for part in parts]
     for number, (vector, length) in enumerate(zip(vectors, lengths, strict=True)):
         if len(vector) != length:
             raise ValueError(
-                f"partitions of X and y differ: {noun} {number} has {length} rows"
-                f" and {len(vector)} targets"
+                f"X and {name} differ: {noun} {number} has {length} rows in X and {len(vector)}"
+                f" in {name}"
             )
     # one without rows often has a default type: ignore it
     return np.concatenate([vector for vector in vectors if len(vector)] or vectors)
 
 
-def undivided(y: VectorLike, lengths: Sequence[int]) -> NDArray[Any]:
+def undivided(y: VectorLike, lengths: Sequence[int], name: str) -> NDArray[Any]:
     """Return a vector of all rows as it is, if it has as many entries."""
     vector = np.asarray(y)
     if len(vector) != sum(lengths):
-        raise ValueError(f"X has {sum(lengths)} rows, y has {len(vector)}")
+        raise ValueError(f"X has {sum(lengths)} rows, {name} has {len(vector)}")
     return vector

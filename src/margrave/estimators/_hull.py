@@ -70,8 +70,8 @@ class HullClassifier(MarginClassifier):
         """Make the problems on centred rows: distances do not depend on the origin."""
         if not data.in_memory:
             raise ValueError(
-                f"{type(self).__name__} needs all rows in one array; SVC takes rows in blocks and"
-                " Dask collections"
+                f"{type(self).__name__} needs all rows in one array; SVC(solver='auto') takes Dask"
+                " collections and, with kernel='linear', rows in blocks"
             )
         return self._distances(task, centred(data))
 

@@ -112,7 +112,7 @@ class CheckedInput(BaseEstimator):  # type: ignore[misc]
             self._refuse_blocks(reset)
         if in_blocks(X) or (reset and has_remote_rows(self.engine, X)):
             rows = self._check_rows(X, reset)
-            targets: NDArray[Any] = column_or_1d(fetch_vector(self, y, rows), warn=True)
+            targets: NDArray[Any] = column_or_1d(fetch_vector(self, y, rows, "y"), warn=True)
             assert_all_finite(targets, input_name="y")
             check_consistent_length(targets, np.empty(rows.shape[0]))
             return rows, targets.astype(np.float64) if numbers else targets
@@ -126,7 +126,7 @@ class CheckedInput(BaseEstimator):  # type: ignore[misc]
 
     def _check_weights(self, X: AnyRows, sample_weight: VectorLike | None) -> Floats:
         """Sample weights as an array, ones by default."""
-        given = fetch_vector(self, sample_weight, X)
+        given = fetch_vector(self, sample_weight, X, "sample_weight")
         weight: Floats = _check_sample_weight(given, X, dtype=np.float64, ensure_non_negative=True)
         return weight
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_array
+from sklearn.utils.validation import check_is_fitted
 
 from margrave._sklearn import _check_feature_names
 from margrave.engines import EngineLike, is_collection, resolve_engine
@@ -36,8 +38,8 @@ class RowEngine(Protocol):
         """Keep the rows of a collection on the workers."""
         ...
 
-    def vector(self, y: VectorLike, lengths: Sequence[int]) -> VectorLike:
-        """Fetch an entry per row."""
+    def vector(self, y: VectorLike, lengths: Sequence[int], name: str) -> VectorLike:
+        """Fetch an entry per row; `name` is what errors call them."""
         ...
 
 
@@ -47,7 +49,9 @@ class RankEngine(RowEngine, Protocol):
 
     rows_are: str  # "local" if each rank has its own
 
-    def everywhere(self, lead: Callable[[], R], X: MatrixLike, vectors: Sequence[Any]) -> R:
+    def everywhere(
+        self, lead: Callable[[], R], X: MatrixLike, vectors: Mapping[str, VectorLike | None]
+    ) -> R:
         """Run `lead` on rank 0, while all other ranks serve it; its result on all ranks."""
         ...
 
@@ -102,13 +106,13 @@ def fetch_rows(estimator: CheckedInput, X: MatrixLike) -> RemoteRows:
 
 
 def fetch_vector(
-    estimator: CheckedInput, vector: VectorLike | None, X: AnyRows
+    estimator: CheckedInput, vector: VectorLike | None, X: AnyRows, name: str
 ) -> VectorLike | None:
-    """Collect targets or weights of rows on workers."""
+    """Collect targets or weights, the argument `name` of fit, of rows on workers."""
     if vector is None or not is_remote(X):
         return vector
     lengths = [int(piece.shape[0]) for piece in X.pieces]
-    return remote_engine(estimator.engine).vector(vector, lengths)
+    return remote_engine(estimator.engine).vector(vector, lengths, name)
 
 
 def remote_engine(engine: EngineLike) -> RowEngine:
@@ -122,17 +126,22 @@ def remote_engine(engine: EngineLike) -> RowEngine:
 
 
 def portable(engine: EngineLike) -> EngineLike:
-    """An engine in a form that can be pickled: a Dask client becomes its address."""
+    """An engine in a form that can be pickled: a Dask client becomes its address.
+
+    The address keeps its protocol if it is not the usual one: a TLS scheduler answers no other.
+    """
     distributed = sys.modules.get("distributed")
     if distributed is None or not isinstance(engine, distributed.Client):
         return engine
-    return "dask://" + str(engine.scheduler.address).rpartition("://")[2]
+    protocol, _, place = str(engine.scheduler.address).rpartition("://")
+    return f"dask://{place}" if protocol == "tcp" else f"dask+{protocol}://{place}"
 
 
 def on_every_rank(
     fit: Callable[Concatenate[S, MatrixLike, P], S],
 ) -> Callable[Concatenate[S, MatrixLike, P], S]:
     """Decorate `fit`: under MPI rank 0 is the driver, and all ranks get the fitted model."""
+    signature = inspect.signature(fit)
 
     @functools.wraps(fit)
     def led(self: S, X: MatrixLike, *args: P.args, **kwargs: P.kwargs) -> S:
@@ -151,7 +160,10 @@ def on_every_rank(
             return {name: value for name, value in self.__getstate__().items() if name not in mine}
 
         leads: list[bool] = []
-        fitted = engine.everywhere(lead, X, (*args, *kwargs.values()))
+        # by name: ranks may pass them in any order
+        given = signature.bind(self, X, *args, **kwargs).arguments
+        vectors = {name: given[name] for name in list(given)[2:]}
+        fitted = engine.everywhere(lead, X, vectors)
         if not leads:
             self.__dict__.update(fitted)
         return self
@@ -168,30 +180,37 @@ def lazily(
     def applied(self: S, X: MatrixLike, *args: P.args, **kwargs: P.kwargs) -> R:
         if not is_collection(X):
             return method(self, X, *args, **kwargs)
-        later: R = _on_partitions(functools.partial(method, self, *args, **kwargs), X)
+        check_is_fitted(self)
+        call = functools.partial(method, self, *args, **kwargs)
+        later: R = _on_partitions(call, X, self.n_features_in_)
         return later
 
     return applied  # type: ignore[return-value]  # X may be a keyword
 
 
-def _on_partitions(call: Callable[[Any], Any], collection: MatrixLike) -> Any:
+def _on_partitions(call: Callable[[Any], Any], collection: MatrixLike, n_features: int) -> Any:
     """Apply a function of rows lazily to each partition of a collection."""
     array, delayed = import_module("dask.array"), import_module("dask").delayed
 
     X: Any = collection  # Dask has no types
-    example = np.zeros((1, X.shape[1]))
-    if hasattr(X, "to_delayed") and hasattr(X, "_meta_nonempty"):  # a data frame keeps its names
-        example = X._meta_nonempty[:1].astype(np.float64)
-        found = np.asarray(call(example))
-        shape = (np.nan, *found.shape[1:])
-        parts = [
-            array.from_delayed(delayed(call)(part), shape=shape, dtype=found.dtype)
-            for part in X.to_delayed()
-        ]
-        return array.concatenate(parts)
+    is_frame = hasattr(X, "_meta_nonempty")  # it keeps its names
+    example = X._meta_nonempty[:1].astype(np.float64) if is_frame else np.zeros((1, n_features))
     found = np.asarray(call(example))
-    X = X.rechunk({1: -1})
-    if found.ndim == 1:
-        return X.map_blocks(call, dtype=found.dtype, drop_axis=1, meta=found[:0])
-    chunks = (X.chunks[0], (found.shape[1],))
-    return X.map_blocks(call, dtype=found.dtype, chunks=chunks, meta=found[:0])
+    apply = functools.partial(_of_partition, call, found[:0])
+    if hasattr(X, "rechunk"):
+        X = X.rechunk({1: -1})
+        if found.ndim == 1:
+            return X.map_blocks(apply, dtype=found.dtype, drop_axis=1, meta=found[:0])
+        chunks = (X.chunks[0], (found.shape[1],))
+        return X.map_blocks(apply, dtype=found.dtype, chunks=chunks, meta=found[:0])
+    shape = (np.nan, *found.shape[1:])
+    parts = [
+        array.from_delayed(delayed(apply)(part), shape=shape, dtype=found.dtype)
+        for part in (X.to_delayed() if is_frame else X)
+    ]
+    return array.concatenate(parts)
+
+
+def _of_partition(call: Callable[[Any], Any], nothing: NDArray[Any], part: Matrix) -> Any:
+    """Apply a function to the rows of a partition, which may have none."""
+    return call(part) if part.shape[0] else nothing

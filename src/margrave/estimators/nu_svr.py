@@ -157,7 +157,8 @@ class NuSVR(KernelRegressor):
         """Make a hull problem of two copies of each row, above (+1) and below (-1) the tube."""
         if not data.in_memory:
             raise ValueError(
-                "NuSVR needs all rows in one array; SVR takes rows in blocks and Dask collections"
+                "NuSVR needs all rows in one array; SVR(solver='auto') takes Dask collections and,"
+                " with kernel='linear', rows in blocks"
             )
         n, penalty = len(y), self.C * weight
         return Problem(

@@ -67,7 +67,8 @@ class Stratified:
         if not data.in_memory:
             raise ValueError(
                 "partition='stratified' needs all rows in one array; rows in blocks or with the"
-                " workers of an engine have 'random', 'kmeans' and 'dip'"
+                " workers of an engine have 'random', 'kmeans' and 'dip', for example"
+                " solver=MergeTree(partition='random')"
             )
         marks, _ = pivots(data, min(self.landmarks, data.n_rows), threads, left)
         squares = diagonal(data)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 from numbers import Integral, Real
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import NoReturn, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -158,14 +158,33 @@ def check_start(problem: BaseProblem, start: Floats) -> None:
         raise ValueError("a start must be finite, got NaN or infinity")
 
 
+def solver_of_all(problem: BaseProblem) -> str:
+    """The solver that works with every loss, kernel and intercept, where the rows are."""
+    return "auto" if problem.data.is_remote else "exact"
+
+
 def refuse_remote(solver: str, problems: Sequence[BaseProblem]) -> None:
     """Raise for rows that are with the workers of an engine."""
-    if problems[0].data.is_remote:
-        raise ValueError(
-            f"the solver {solver!r} needs all rows in one array; for rows on the workers of an"
-            " engine use solver='auto', 'pbm', 'dc' or 'cascade', or 'dsvrg' for linear models with"
-            " a smooth loss"
-        )
+    if not problems[0].data.is_remote:
+        return
+    if not is_single(problems[0]):
+        _refuse_joint(solver, problems[0])
+    raise ValueError(
+        f"the solver {solver!r} needs all rows in one array; for rows on the workers of an"
+        " engine use solver='auto', 'pbm', 'dc' or 'cascade', or 'dsvrg' for linear models with"
+        " a smooth loss"
+    )
+
+
+def _refuse_joint(solver: str, problem: BaseProblem) -> NoReturn:
+    where, cure = "", "use solver='exact', or multi_class='ovr'"
+    if problem.data.is_remote:
+        where = " with rows on the workers of an engine"
+        cure = "use multi_class='ovr' with solver='auto', or pass the rows as one array"
+    raise ValueError(
+        f"the solver {solver!r} cannot solve the joint problem of several classes"
+        f" ({problem.loss_name!r}){where}; {cure}"
+    )
 
 
 def refuse_unless(
@@ -182,19 +201,18 @@ def refuse_unless(
     for problem in problems:
         name = problem.loss_name
         if not is_single(problem):
-            raise ValueError(
-                f"the solver {solver!r} cannot solve the joint problem of several classes"
-                f" ({name!r}); use solver='exact', or one binary problem per class"
-            )
+            _refuse_joint(solver, problem)
         found.append(problem)
         if losses is not None and name not in losses:
             raise ValueError(
                 f"the solver {solver!r} cannot work with the loss {name!r}; it works with"
-                f" {', '.join(map(repr, losses))}, and solver='exact' with every loss"
+                f" {', '.join(map(repr, losses))}, and solver={solver_of_all(problem)!r} with every"
+                " loss"
             )
         if problem.intercept not in intercepts:
             raise ValueError(
                 f"the solver {solver!r} cannot work with intercept={problem.intercept!r}; it works"
-                f" with {' and '.join(map(repr, intercepts))}, and solver='exact' with every one"
+                f" with {' and '.join(map(repr, intercepts))}, and"
+                f" solver={solver_of_all(problem)!r} with every one"
             )
     return found

@@ -43,7 +43,7 @@ from margrave.problem import (
     is_single,
 )
 from margrave.resources import in_words
-from margrave.solvers.base import Settings, check_integer
+from margrave.solvers.base import Settings, check_integer, solver_of_all
 from margrave.solvers.bayes.mixing import Trace
 from margrave.solvers.linear.joint_maximization import joint_pieces
 from margrave.solvers.linear.shards import pieces_of
@@ -102,7 +102,7 @@ class Gibbs(BaseEstimator):  # type: ignore[misc]
         """Raise: sampling does not find an optimum."""
         raise ValueError(
             "the solver 'gibbs' cannot find an optimum, it samples: use BayesianSVC or BayesianSVR,"
-            " solver='em' for the point estimate, or 'exact' with every loss"
+            f" or solver={solver_of_all(problems[0])!r}, which works with every loss"
         )
 
     def check(self) -> None:

@@ -43,7 +43,14 @@ from margrave.losses import SMOOTH_LOSSES
 from margrave.partitions import Partition, resolve_partition, split
 from margrave.problem import BaseProblem, Floats, Problem, Solution
 from margrave.rows import Matrix, RemoteRows
-from margrave.solvers.base import Settings, check_start, refuse_remote, refuse_unless, stop_reason
+from margrave.solvers.base import (
+    Settings,
+    check_start,
+    refuse_remote,
+    refuse_unless,
+    solver_of_all,
+    stop_reason,
+)
 from margrave.solvers.published.landmarks import compressed
 
 Rows = NDArray[np.int64]
@@ -153,8 +160,8 @@ class VarianceReduced(BaseEstimator):  # type: ignore[misc]
             if not problem.data.is_linear:
                 raise ValueError(
                     f"the solver {self.method!r} cannot work with the kernel"
-                    f" {problem.data.kernel.name!r}; it works with 'linear', and solver='exact'"
-                    " with every kernel"
+                    f" {problem.data.kernel.name!r}; it works with 'linear', and"
+                    f" solver={solver_of_all(problem)!r} with every kernel"
                 )
             if problem.data.in_blocks:
                 raise ValueError(
