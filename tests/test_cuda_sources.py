@@ -15,9 +15,19 @@ import pytest
 
 import margrave
 from margrave import SVC, _core
-from margrave.cuda import batch, device
+from margrave.cuda import batch, device, rows
 
-NVRTC = find_spec("nvidia.cuda_nvrtc") if find_spec("nvidia") else None
+FOLDERS = find_spec("nvidia").submodule_search_locations if find_spec("nvidia") else []
+NVRTC = next(  # of the package nvidia-cuda-nvrtc, whose folder differs from one CUDA to the next
+    (
+        found
+        for folder in FOLDERS
+        for name in ("libnvrtc.so.*", "nvrtc64*.dll")
+        for found in sorted(Path(folder).rglob(name))
+        if "alt" not in found.name
+    ),
+    None,
+)
 ARCHITECTURES = ("compute_80", "sm_90")  # __reduce_max_sync asks for the first
 PROGRAMS = [
     *(("tiles", {"KERNEL": k, "REAL": real}) for k in range(-1, len(_core.KERNELS))
@@ -39,9 +49,7 @@ class Program(ctypes.c_void_p):
 def compiler():
     if NVRTC is None:
         pytest.skip("needs nvidia-cuda-nvrtc, which exists for Linux and Windows")
-    folder = Path(NVRTC.submodule_search_locations[0])
-    return ctypes.CDLL(str(next(folder.rglob("libnvrtc.so.1*"), None) or
-                           next(folder.rglob("nvrtc64*.dll"))))  # fmt: skip
+    return ctypes.CDLL(str(NVRTC))
 
 
 @pytest.mark.parametrize("case", PROGRAMS, ids=name_of)
@@ -84,6 +92,12 @@ def test_python_knows_the_fields_of_a_part():
             whole |= set(found) if kind == "long long" else set()
     assert tuple(fields) == batch._FIELDS
     assert whole == batch._WHOLE
+
+
+def test_python_knows_which_values_are_negligible():
+    source = (Path(_core.__file__).parent / "include" / "kernel.hpp").read_text()
+    single, double = re.search(r"kNegligible = .*\? 0x1p(-\d+) : 0x1p(-\d+);", source).groups()
+    assert rows.NEGLIGIBLE == {"float32": 2.0 ** int(single), "float64": 2.0 ** int(double)}
 
 
 @pytest.mark.skipif(find_spec("cupy") is not None, reason="CuPy is there")

@@ -170,7 +170,11 @@ class _Context:
 runtime = types.SimpleNamespace(
     getDeviceCount=lambda: 1,
     memGetInfo=lambda: (MEMORY, MEMORY),
+    getDeviceProperties=lambda number: {"name": b"emulated", "totalGlobalMem": MEMORY},
+    driverGetVersion=lambda: 0,
+    runtimeGetVersion=lambda: 0,
 )
+__version__ = "emulated"
 cuda = types.SimpleNamespace(
     Device=_Context,
     Stream=_Context,

@@ -289,6 +289,7 @@ class Batch:
         self.shift[:] = self.scores - self.own_scores()
         self.measure()
         self.write("fixed_dual", dual - self.read()["dual"])
+        self.write("status", RUNNING)  # it was measured without the others
 
     def own_scores(self, exact: DeviceRows | None = None) -> Any:
         """What the variables of each problem contribute to its own scores."""

@@ -29,6 +29,7 @@ _FARTHEST, _BOXED = 1e30, 256  # squared distance, and features, of boxes
 _WARPS = 8  # of a thread block of a tile
 _WORTH, _MANY = 0.7, 1024  # share of values up to which skipping pays, and rows
 _SKETCH = 1000  # rows from which a centre is computed
+NEGLIGIBLE = {"float32": 2.0**-36, "float64": 2.0**-70}  # as in cpp/kernel.hpp
 _FEW_OUTPUTS = 4  # columns of coefficients that are summed in tiles, with values computed for each
 
 
@@ -53,6 +54,10 @@ class Kernel:
             margin = {"float32": 1e-4, "float64": 1e-12}  # the distances of boxes are rounded
             far = {dtype: (1.0 + margin[dtype]) * core.far(dtype == "float32") for dtype in far}
         return cls(list(_core.KERNELS).index(core.name), core.packed, far)
+
+    def negligible(self, dtype: str) -> float:
+        """Values up to this may be left out of sums."""
+        return NEGLIGIBLE[dtype] if self.far[dtype] < math.inf else 0.0
 
 
 @dataclass(frozen=True)
