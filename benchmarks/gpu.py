@@ -374,11 +374,12 @@ def table(folder: Path = FOLDER) -> str:
                 f"| {title} | {here:.3g} s | {goal:g} s | " + " | ".join([*cells, ratio]) + " |"
             )
     theirs = [
-        f"Published by others: {case.title}, {who}: {seconds:g} s."
+        f"As published, on other computers: {case.title}: {seconds:g} s, {who}."
         for case in CASES.values()
         for who, seconds in case.published.items()
     ]
-    return "\n".join([*lines, "", _conditions(folder), *theirs])
+    measured = [*lines, ""] if len(lines) > 2 else []
+    return "\n".join([*measured, _conditions(folder), *theirs])
 
 
 def _conditions(folder: Path) -> str:
