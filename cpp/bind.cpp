@@ -3,6 +3,7 @@
 
 #include "bind.hpp"
 #include "exact_step.hpp"
+#include "gradients.hpp"
 #include "spatial_order.hpp"
 #include "team.hpp"
 
@@ -207,6 +208,36 @@ nb::object scores(const PyKernel& kernel, const PyRows& X, const PyRows& points,
     return to_numpy(std::move(out), {std::size_t(X.rows.count), coef.shape(1)});
 }
 
+nb::object gradients(const PyKernel& kernel, const PyRows& X, const PyRows& points,
+                     const Table& coef, const std::string& dtype, int threads,
+                     const std::string& isa, double seconds) {
+    check_features(X, points);
+    if (X.rows.sparse || points.rows.sparse) throw nb::value_error("gradients need dense rows");
+    if (std::int64_t(coef.shape(0)) != points.rows.count)
+        throw nb::value_error("one row of coefficients per point is needed");
+    Kernels::visit(kernel.params.id, [&](auto k) {
+        if (!is_shift_invariant<decltype(k)>)
+            throw nb::value_error("gradients are for kernels of a distance");
+    });
+    const std::int64_t outputs = std::int64_t(coef.shape(1));
+    std::vector<double> out(std::size_t(X.rows.count * outputs * X.rows.features));
+    Watch watch;
+    {
+        nb::gil_scoped_release free;
+        Threads pool(threads);
+        watch.interrupted = ctrl_c;
+        watch.limit(seconds);
+        const auto compute =
+            is_double(dtype) ? compute_gradients<double> : compute_gradients<float>;
+        compute(kernel.params, points.rows, coef.data(), int(outputs), X.rows, out.data(),
+                choose_isa(isa), pool, watch);
+    }
+    if (watch.was_interrupted) raise_interrupt();
+    if (watch.stopped()) throw Stopped{};
+    return to_numpy(std::move(out), {std::size_t(X.rows.count), std::size_t(outputs),
+                                     std::size_t(X.rows.features)});
+}
+
 nb::list isa_levels() {
     const Isa* found[4];
     const int count = usable_isas(found);
@@ -234,6 +265,16 @@ void bind_rows(nb::module_& m) {
                 return found;
             },
             "Whether values decrease with a distance, from k(x, x) = 1.")
+        .def_prop_ro(
+            "pairing",
+            [](const PyKernel& kernel) {
+                constexpr const char* names[] = {"product", "distance", "squares"};
+                const char* found = "";
+                Kernels::visit(kernel.params.id, [&](auto k) { found = names[int(k.pairing)]; });
+                return found;
+            },
+            "What it is a function of: the product x'z, the distance |x - z|_1, or the squares "
+            "|x - z|^2.")
         .def_prop_ro(
             "negligible",
             [](const PyKernel& kernel) {
@@ -291,8 +332,7 @@ void bind_traits(LossClass& c) {
     c.def_prop_ro("sides", trait([](const auto& loss) { return loss.sides; }),
                   "Whether rows with y = +1 and y = -1 keep a sum each.");
     c.def_prop_ro(
-        "packed",
-        [](const PyLoss& loss) { return nb::bytes(&loss.params, sizeof loss.params); },
+        "packed", [](const PyLoss& loss) { return nb::bytes(&loss.params, sizeof loss.params); },
         "The struct that the compiled code reads.");
 }
 
@@ -391,6 +431,12 @@ NB_MODULE(_core, m) {
     m.def("tile", &tile, nb::arg("kernel"), nb::arg("A"), nb::arg("B"),
           nb::arg("dtype") = "float64", nb::arg("threads") = 1, nb::arg("isa") = "",
           "Kernel values of all rows of A with all rows of B.");
+    m.def("gradients", &gradients, nb::arg("kernel"), nb::arg("X"), nb::arg("points"),
+          nb::arg("coef"), nb::arg("dtype") = "float64", nb::arg("threads") = 1,
+          nb::arg("isa") = "", nb::arg("seconds") = 1e18,
+          "The gradients of these sums at every row of X, for kernels of a distance between dense "
+          "rows: an array of rows, columns of `coef` and features. Raises Stopped when the time is "
+          "up.");
     m.def("scores", &scores, nb::arg("kernel"), nb::arg("X"), nb::arg("points"), nb::arg("coef"),
           nb::arg("dtype") = "float64", nb::arg("threads") = 1, nb::arg("isa") = "",
           nb::arg("seconds") = 1e18,

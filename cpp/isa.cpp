@@ -10,10 +10,11 @@
 namespace margrave {
 inline namespace MARGRAVE_ISA {
 extern const Isa isa;
-const Isa isa = {
-    MARGRAVE_TEXT(MARGRAVE_ISA),
-    row_operations,
-    {square<float>, tile<float>, apply<float>, combine<float>, solve_inner<float>},
-    {square<double>, tile<double>, apply<double>, combine<double>, solve_inner<double>}};
+const Isa isa = {MARGRAVE_TEXT(MARGRAVE_ISA),
+                 row_operations,
+                 {square<float>, tile<float>, apply<float>, gradients<float>, combine<float>,
+                  solve_inner<float>},
+                 {square<double>, tile<double>, apply<double>, gradients<double>, combine<double>,
+                  solve_inner<double>}};
 }  // namespace MARGRAVE_ISA
 }  // namespace margrave

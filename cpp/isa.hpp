@@ -96,6 +96,11 @@ struct Operations {
     // points of point_coef[j] k(query q, point j)
     std::int64_t (*apply)(const KernelParams&, const Queries<T>&, const Panels<T>&, const T* coef,
                           int outputs, double* sums, const T* point_coef, double* query_sums);
+    // sums[m][k][j] += sum over dense queries of coef[q * outputs + m] d k(query q, point j) / d
+    // z_k for the feature z_k of point j; a panel's sums are outputs x features x kLanes. For
+    // kernels of a distance.
+    void (*gradients)(const KernelParams&, const Queries<T>&, const Panels<T>&, const T* coef,
+                      int outputs, double* sums);
     // f[j] += sum over rows r of coef[r] rows[r][j], begin <= j < end
     void (*combine)(const T* const* rows, const double* coef, int count, std::int64_t begin,
                     std::int64_t end, double* f);

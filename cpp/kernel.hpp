@@ -6,7 +6,9 @@
 //     Pairing::distance   |x - z|_1
 //     Pairing::squares    |x - z|^2, as |x|^2 + |z|^2 - 2 x'z, which rounding may make negative
 //
-// Kernels of a distance are shift invariant and decrease with it from k(x, x) = 1.
+// Kernels of a distance are shift invariant and decrease with it from k(x, x) = 1. They also have
+// the derivative of `map`, their `slope`, for gradients: zero at a distance of zero where it is
+// infinite.
 #pragma once
 #include <cmath>
 
@@ -69,6 +71,14 @@ MARGRAVE_INLINE V integer_power(V x, int n) {
     return result;
 }
 
+// The derivative of exp(-(gamma x)^power) by x.
+template <class V, class T>
+MARGRAVE_INLINE V slope_of_power(V x, T gamma, T power) {
+    const V exponent = fraction_power(x * gamma, power);
+    const V slope = power_of_two(exponent * T(-kLog2E)) * exponent * -power / x;
+    return x > 0 ? slope : V{};
+}
+
 struct KernelBase {
     static constexpr const char* parameters = "";
     // k(x + y, z) = k(x, z) + k(y, z)
@@ -99,6 +109,10 @@ struct Rbf : KernelBase {  // exp(-gamma |x - z|^2)
     template <class V, class T>
     static MARGRAVE_INLINE V map(const KernelParams& p, V square) {
         return power_of_two(square * T(-p.gamma * kLog2E));  // rounding below zero is cut off there
+    }
+    template <class V, class T>
+    static MARGRAVE_INLINE V slope(const KernelParams& p, V square) {
+        return map<V, T>(p, square) * T(-p.gamma);
     }
     static Rounding rounding(const KernelParams& p, double size) {
         return {0, 2 + 2 * p.gamma * size};
@@ -137,6 +151,10 @@ struct Laplacian : KernelBase {  // exp(-(gamma |x - z|_1)^power)
     static MARGRAVE_INLINE V map(const KernelParams& p, V distance) {
         return power_of_two(fraction_power(distance * T(p.gamma), T(p.power)) * T(-kLog2E));
     }
+    template <class V, class T>
+    static MARGRAVE_INLINE V slope(const KernelParams& p, V distance) {
+        return slope_of_power<V, T>(distance, T(p.gamma), T(p.power));
+    }
     static Rounding rounding(const KernelParams& p, double size) {
         return {0, 2 + 2 * error_of_power(p.gamma * size, p.power)};
     }
@@ -151,6 +169,10 @@ struct Exponential : KernelBase {  // exp(-a^power), a = gamma^(1/2) |x - z|
         const V exponent = fraction_power(square * T(p.gamma), T(p.power / 2));
         return power_of_two(exponent * T(-kLog2E));
     }
+    template <class V, class T>
+    static MARGRAVE_INLINE V slope(const KernelParams& p, V square) {
+        return slope_of_power<V, T>(square, T(p.gamma), T(p.power / 2));
+    }
     static Rounding rounding(const KernelParams& p, double size) {
         return {0, 2 + 2 * error_of_power(kFar * std::sqrt(p.gamma * size), p.power)};
     }
@@ -164,6 +186,11 @@ struct Matern32 : KernelBase {  // (1 + a) exp(-a), a = (3 gamma)^(1/2) |x - z|
         const V a = square_root(square * T(3 * p.gamma));
         return (1 + a) * power_of_two(a * T(-kLog2E));
     }
+    template <class V, class T>
+    static MARGRAVE_INLINE V slope(const KernelParams& p, V square) {
+        const V a = square_root(square * T(3 * p.gamma));
+        return power_of_two(a * T(-kLog2E)) * T(-1.5 * p.gamma);
+    }
     static Rounding rounding(const KernelParams& p, double size) {
         return {0, 4 + 6 * p.gamma * size};
     }
@@ -176,6 +203,11 @@ struct Matern52 : KernelBase {  // (1 + a + a^2/3) exp(-a), a = (5 gamma)^(1/2) 
     static MARGRAVE_INLINE V map(const KernelParams& p, V square) {
         const V a = square_root(square * T(5 * p.gamma));
         return (1 + a + a * a / 3) * power_of_two(a * T(-kLog2E));
+    }
+    template <class V, class T>
+    static MARGRAVE_INLINE V slope(const KernelParams& p, V square) {
+        const V a = square_root(square * T(5 * p.gamma));
+        return (1 + a) * power_of_two(a * T(-kLog2E)) * T(-5.0 / 6 * p.gamma);
     }
     static Rounding rounding(const KernelParams& p, double size) {
         return {0, 4 + 6 * p.gamma * size};

@@ -15,7 +15,8 @@
 #endif
 
 #define MARGRAVE_INLINE inline __attribute__((always_inline))
-#define MARGRAVE_UNROLL  // a short loop, which a compiler of graphics cards has to be asked to unroll
+#define MARGRAVE_UNROLL  // a short loop, which a compiler of graphics cards has to be asked to
+                         // unroll
 #define MARGRAVE_LAMBDA __attribute__((always_inline))
 #ifdef __clang__
 #define MARGRAVE_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")

@@ -319,6 +319,77 @@ std::int64_t apply(const KernelParams& params, const Queries<T>& queries, const 
     return computed;
 }
 
+// A kernel's slopes in the place of its values.
+template <class K>
+struct Slopes : K {
+    template <class V, class T>
+    static MARGRAVE_INLINE V map(const KernelParams& params, V number) {
+        return K::template slope<V, T>(params, number);
+    }
+};
+
+// The derivative by z of what a feature adds to the number that the kernel maps.
+template <class T, Pairing pairing>
+MARGRAVE_INLINE Vec<T> direction(T x, Vec<T> z) {
+    if constexpr (pairing == Pairing::squares) return 2 * (z - x);
+    const Vec<T> above = z > x ? splat(T(1)) : Vec<T>{};
+    return z < x ? splat(T(-1)) : above;
+}
+
+// From differences of the features, which has none of the cancellation of x (W beta) - W (beta x)
+// between close points.
+template <class T>
+void gradients(const KernelParams& params, const Queries<T>& queries, const Panels<T>& panels,
+               const T* coef, int outputs, double* sums) {
+    constexpr int W = Simd<T>::width;
+    constexpr int L = kLanes<T>;
+    typedef double Wide __attribute__((vector_size(W * 8), aligned(8), may_alias));
+    Kernels::visit(params.id, [&](auto kernel) {
+        using K = decltype(kernel);
+        if constexpr (is_shift_invariant<K>) {
+            Vec<T> group[kGroup][2];
+            each_value<T, Slopes<K>>(
+                params, queries, panels,
+                [&](std::int64_t q, std::int64_t, int, Vec<T> v0, Vec<T> v1) MARGRAVE_LAMBDA {
+                    group[q % kGroup][0] = v0;
+                    group[q % kGroup][1] = v1;
+                },
+                [&](std::int64_t g, std::int64_t p, int lane) MARGRAVE_LAMBDA {
+                    const std::int64_t features = panels.features;
+                    const int members = g * kGroup + kGroup <= queries.count
+                                            ? kGroup
+                                            : int(queries.count - g * kGroup);
+                    for (int m = 0; m < outputs; ++m) {
+                        Vec<T> weight[kGroup][2] = {};
+                        for (int r = 0; r < members; ++r) {
+                            const T c = coef[(g * kGroup + r) * outputs + m];
+                            weight[r][0] = c * group[r][0];
+                            weight[r][1] = c * group[r][1];
+                        }
+                        const T* x = queries.dense + g * features * kGroup;
+                        const T* z = panels.values + p * features * L + lane;
+                        double* to = sums + (p * outputs + m) * features * L + lane;
+                        for (std::int64_t k = 0; k < features; ++k, x += kGroup, z += L, to += L) {
+                            const Vec<T> z0 = load(z);
+                            const Vec<T> z1 = load(z + W);
+                            Vec<T> s0{};
+                            Vec<T> s1{};
+#pragma GCC unroll 12
+                            for (int r = 0; r < kGroup; ++r) {
+                                s0 += weight[r][0] * direction<T, K::pairing>(x[r], z0);
+                                s1 += weight[r][1] * direction<T, K::pairing>(x[r], z1);
+                            }
+                            Wide* wide = reinterpret_cast<Wide*>(to);
+                            wide[0] += __builtin_convertvector(s0, Wide);
+                            *reinterpret_cast<Wide*>(to + W) += __builtin_convertvector(s1, Wide);
+                        }
+                    }
+                },
+                [](std::int64_t, std::int64_t) MARGRAVE_LAMBDA {});
+        }
+    });
+}
+
 // A memory-bound sum: eight rows at a time over a chunk of f that stays in the first-level cache.
 template <class T>
 void combine(const T* const* rows, const double* coef, int count, std::int64_t begin,

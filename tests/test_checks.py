@@ -12,6 +12,7 @@ from margrave import (
     BayesianSVR,
     HardMarginSVC,
     KernelLogisticRegression,
+    MetricLearner,
     NuSVC,
     NuSVR,
     ODMClassifier,
@@ -65,11 +66,17 @@ SAMPLED = [
 ]
 # how many there are: (rows, kernel matrices) by version of scikit-learn and kind of estimator
 CHECKS = {"1.9": {"classifier": (64, 61), "regressor": (60, 57), "outlier_detector": (54, 51)}}
+TRANSFORMERS = [
+    MetricLearner(),
+    MetricLearner(kernel="laplacian", kind="diagonal"),
+    MetricLearner("full", SVR(C=10)),
+]
 REASON = "weights are compared to 1e-7, the default tol=1e-3 is a relative gap of 1e-3"
 EXPECTED = {
     "check_sample_weight_equivalence_on_dense_data": REASON,
     "check_sample_weight_equivalence_on_sparse_data": REASON,
 }
+SPLIT = dict.fromkeys(EXPECTED, "a repeated row may be split between fit and validation")
 OTHER = "a weight draws once and a repeated row several times: the same density, other draws"
 DRAWS = {
     **dict.fromkeys(EXPECTED, OTHER),
@@ -89,6 +96,12 @@ def expected(estimator):
         overlap = "the check's classes have equal rows, and a ValueError says so"
         return {**EXPECTED, "check_estimator_sparse_tag": overlap}
     return EXPECTED
+
+
+@parametrize_with_checks(TRANSFORMERS, expected_failed_checks=lambda estimator: SPLIT)
+@pytest.mark.filterwarnings("ignore:.* rows are too few to choose a metric")
+def test_transformers(estimator, check):
+    check(estimator)
 
 
 @parametrize_with_checks(DEFAULTS, expected_failed_checks=expected)

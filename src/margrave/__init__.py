@@ -24,6 +24,7 @@ from margrave.estimators import (
     load_libsvm_model,
     save_libsvm_model,
 )
+from margrave.metric import MetricLearner
 from margrave.rows import RowBlocks
 from margrave.tuner import Tuner
 
@@ -36,6 +37,7 @@ __all__ = [
     "BayesianSVR",
     "HardMarginSVC",
     "KernelLogisticRegression",
+    "MetricLearner",
     "NuSVC",
     "NuSVR",
     "ODMClassifier",

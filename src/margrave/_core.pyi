@@ -30,6 +30,8 @@ class Kernel:
     @property
     def shift_invariant(self) -> bool: ...
     @property
+    def pairing(self) -> str: ...
+    @property
     def negligible(self) -> float: ...
     def far(self, single: bool) -> float: ...
     @property
@@ -295,6 +297,16 @@ def negligible_share(kernel: Kernel, A: Rows, B: Rows) -> float: ...
 def spatial_order(
     rows: Rows, leaf: int = 32, threads: int = 1, seconds: float = 1e18
 ) -> NDArray[np.int64]: ...
+def gradients(
+    kernel: Kernel,
+    X: Rows,
+    points: Rows,
+    coef: Floats,
+    dtype: str = "float64",
+    threads: int = 1,
+    isa: str = "",
+    seconds: float = 1e18,
+) -> Floats: ...
 def scores(
     kernel: Kernel,
     X: Rows,

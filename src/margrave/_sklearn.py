@@ -15,6 +15,7 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.validation import (
     _check_feature_names,
+    _check_feature_names_in,
     _check_method_params,
     _check_sample_weight,
     _num_samples,
@@ -26,6 +27,7 @@ __all__ = [
     "StrOptions",
     "_MultimetricScorer",
     "_check_feature_names",
+    "_check_feature_names_in",
     "_check_method_params",
     "_check_sample_weight",
     "_insert_error_scores",

@@ -94,6 +94,11 @@ class Kernel:
         return self.name in _core.KERNELS and self.core().shift_invariant
 
     @property
+    def pairing(self) -> str | None:
+        """What a compiled kernel is a function of: "product", "distance" or "squares"."""
+        return self.core().pairing if self.name in _core.KERNELS else None
+
+    @property
     def numbers(self) -> dict[str, float]:
         """The numbers that the kernel reads, by name."""
         read = KERNELS[self.name] if isinstance(self.name, str) else ()

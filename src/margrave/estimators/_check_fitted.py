@@ -42,7 +42,8 @@ def _check_scaler(scaler: BaseEstimator) -> None:
     d = _integer(scaler, "n_features_in_", 1)
     for name, value in vars(scaler).items():
         if isinstance(value, np.ndarray) and name != "feature_names_in_":
-            _expect(value.shape == (d,) and _finite(value), name)
+            shapes = [(d,), (d, d)] if name in ("root_", "metric_") else [(d,)]
+            _expect(value.shape in shapes and _finite(value), name)
 
 
 class _Fitted:

@@ -64,6 +64,13 @@ SOLVERS = {
 # steps of a pipeline before an estimator
 SCALERS = {cls.__name__: cls for cls in (MinMaxScaler, MaxAbsScaler, StandardScaler)}
 
+
+def savable(step: type[BaseEstimator]) -> type[BaseEstimator]:
+    """Decorate a transformer of a module above this one: it may be a step of a saved pipeline."""
+    SCALERS[step.__name__] = step
+    return step
+
+
 # not saved: early models, and scikit-learn's settings
 _LEFT_OUT = ("_early", "_metadata_request", "_sklearn_output_config")
 _SPARSE = {"csr_matrix": sparse.csr_matrix, "csr_array": sparse.csr_array}
