@@ -92,6 +92,28 @@ def test_rounds_alone_come_to_the_optimum(loss):
     assert abs(solution.dual - exact.dual) <= 1e-3 * abs(exact.dual)
 
 
+@pytest.mark.parametrize("tol", [1e-3, 1e-4, 1e-6])
+def test_fixed_blocks_reach_the_tolerance(tol):
+    """The blocks' own tolerance falls with the gap; as it was, at 1e-2, rounds ended at 6e-3."""
+    X, y = moons200(500)
+    model = SVC(C=8.0, gamma=4.0, intercept=None, tol=tol, engine="serial", random_state=0)
+    model.set_params(solver=BlockMinimization(blocks=6, moving=False, finish=None)).fit(X, y)
+    exact = SVC(C=8.0, gamma=4.0, intercept=None, tol=tol / 100).fit(X, y)
+    assert model.converged_ and model.certificate_ == "full" and model.gap_ <= tol
+    assert model.objective_ == pytest.approx(exact.objective_, rel=1.01 * tol)
+    duals = [record["dual"] for record in model.history_ if "step" in record]
+    assert len(duals) > 10 and np.all(np.diff(duals) <= 1e-6 * abs(duals[-1]))
+
+
+def test_a_number_of_rounds_is_the_reason_to_stop():
+    X, y = moons200(300)
+    solver = BlockMinimization(blocks=6, moving=False, finish=None, rounds=3)
+    model = SVC(C=8.0, gamma=4.0, intercept=None, tol=1e-6, solver=solver)
+    with pytest.warns(ConvergenceWarning, match="remove passes, rounds"):
+        model.fit(X, y)
+    assert model.n_iter_ == 3
+
+
 def test_blocks_that_cannot_move_end():
     """With a free intercept one row alone has nowhere to go."""
     X, y = moons200(60)

@@ -31,6 +31,7 @@ from margrave.solvers import FrankWolfe, PairSwaps, Saddle
 
 ALPHA = 0.85  # nu = 1 / (alpha min(n1, n2)) in the paper's terms
 NODES = 20
+BETAS = (1.0, 0.1, 0.01, 0.001)  # "try several beta = 10^-k and choose the best one": footnote 4
 ROUNDS = tuple(step * 10**power for power in range(6) for step in (1, 3))
 PAIRS = tuple(100 * rounds for rounds in ROUNDS)  # one at a time, as LIBSVM takes them
 DENSE = {"margrave": "float64-dense", "sklearn": "float64-dense"}
@@ -191,7 +192,13 @@ WAYS: dict[str, tuple[str, Callable[[], Any]]] = {
     "gilbert": ("Frank-Wolfe, pairwise", FrankWolfe),
     "published-gilbert": ("Gilbert", partial(FrankWolfe, steps="plain")),
     "saddle": ("Saddle-SVC, all features", Saddle),
-    "published-saddle": ("Saddle-SVC as printed", partial(Saddle, as_published=True)),
+    **{
+        f"published-saddle-{beta:g}": (
+            f"Saddle-SVC as printed, beta={beta:g}",
+            partial(Saddle, as_published=True, beta=beta),
+        )
+        for beta in BETAS
+    },
 }
 APART: dict[str, tuple[str, Callable[[], Any]]] = {
     "pairs": ("working set among nodes", partial(PairSwaps, partitions=NODES)),
@@ -199,6 +206,7 @@ APART: dict[str, tuple[str, Callable[[], Any]]] = {
     "pairwise": ("distributed Frank-Wolfe, pairwise", partial(FrankWolfe, partitions=NODES)),
     "saddle": ("Saddle-DSVC, all features", partial(Saddle, partitions=NODES)),
     "blocks": ("Saddle-DSVC, 8 features", partial(Saddle, size=8, partitions=NODES)),
+    "single": ("Saddle-DSVC, one feature as printed", partial(Saddle, size=1, partitions=NODES)),
 }
 
 HARD_METHODS = {

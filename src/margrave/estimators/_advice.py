@@ -22,7 +22,7 @@ _ADVICE = {
     "stochastic": "the stochastic steps made no further progress; use solver='auto', or"
     " VarianceReduced with a smaller step or more landmarks",
     "unfinished": "the solver's parameters stop it before the whole problem is solved; remove"
-    " passes, finish=False or as_published=True to reach the optimum",
+    " passes, rounds, finish or as_published=True to reach the optimum",
     "hulls": "no direction was found that separates the hulls, which overlap or are too close to"
     " each other for double precision; {cure}",
     "rounding": "the model cannot be certified in double precision, because rounding errors may"

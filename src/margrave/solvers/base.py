@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 from numbers import Integral, Real
@@ -83,6 +83,17 @@ class Solver(Protocol):
 def stop_reason(progress: Progress, otherwise: StopReason | None = None) -> StopReason | None:
     """Why a solver stopped: Ctrl-C, or what it knows itself."""
     return "interrupted" if progress.stop_reason == "interrupted" else otherwise
+
+
+def unfinished(solution: Solution, settings: Settings, solver: str, rounds: int) -> Solution:
+    """A certified point that a strategy returns as it is, by its own parameters."""
+    return replace(
+        solution,
+        solver=solver,
+        n_iter=rounds,
+        converged=bool(solution.gap <= settings.tol),
+        stop_reason=solution.stop_reason or "unfinished",
+    )
 
 
 def side_by_side(

@@ -110,17 +110,6 @@ def certify(
     ]
 
 
-def unfinished(solution: Solution, settings: Settings, solver: str, rounds: int) -> Solution:
-    """A certified point that a strategy returns as it is, by its own parameters."""
-    return replace(
-        solution,
-        solver=solver,
-        n_iter=rounds,
-        converged=bool(solution.gap <= settings.tol),
-        stop_reason=solution.stop_reason or "unfinished",
-    )
-
-
 def choose(problem: Problem) -> str:
     """Name the first solver for a linear problem."""
     if problem.data.in_blocks:

@@ -41,6 +41,7 @@ from margrave.solvers.base import (
     check_positive,
     check_switch,
     refuse_unless,
+    unfinished,
 )
 from margrave.solvers.distributed.checkpoint import Checkpoint, fingerprint
 from margrave.solvers.distributed.cluster import Cluster
@@ -53,6 +54,9 @@ from margrave.solvers.kernel.moving_blocks import BlockPlan
 from margrave.solvers.line_search import best_step
 
 _ROUGH = 1e-3  # tolerance of the blocks down to which single precision and few steps suffice
+_INNER_SHARE = 0.1  # tolerance of the blocks, as a share of the gap
+_SHARPER, _MOST_IDLE = 0.3, 10  # of it after a round in which no block moves; such rounds in a row
+_RUNNING = 0.9  # of the tolerance: the gap that rounds in single precision aim at
 _BLOCK_ROWS = 6000  # about: solving a larger block costs more time than it saves later
 FINISHES = ("working_set", None)
 _MOST_SHARDS = 500  # a call of all costs about a tenth of a millisecond for each
@@ -75,7 +79,8 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
     rounds : int, optional
         Of blocks; by default as many as are useful.
     inner_tol : float
-        Relative duality gap to which blocks that do not move are solved.
+        Relative duality gap to which blocks that do not move are solved in the first round, and at
+        most later, where it falls with the gap.
     finish : {"working_set", None}
         What comes between and after the rounds.
     moving : bool
@@ -269,6 +274,7 @@ class _Run:
         self.plans: dict[int, BlockPlan] = {}  # of the problems, in any precision
         self.core: ActiveSet | None = None  # with copies of the active rows at the workers
         self.is_inconsistent = False  # some blocks have applied a step, and others have not
+        self.idle = 0  # rounds in a row in which no block has moved
         # rounds of blocks that do not move
         self.limit = solver.rounds
         if self.limit is None and (solver.moving or solver.finish is not None):
@@ -329,26 +335,33 @@ class _Run:
                 return True
             except ShardLost as lost:
                 self.done = cluster.recover(lost).get("done", 0)
-                enough, self.figures = False, []
+                enough, self.figures, self.idle = False, [], 0
                 continue
             self.done += 1
             stop = self._report()
             if self.settings.is_over:
                 return self.done == 1
-            enough = stop or not moved or self._gap() <= self.settings.tol
+            self.idle = 0 if moved else self.idle + 1
+            enough = stop or self.idle == _MOST_IDLE or self._gap() <= self._goal()
 
     def _round(self) -> bool:
         """One round of every problem; False if nothing moves."""
         solver, cluster, settings = self.solver, self.cluster, self.settings
         before, moved = cluster.moved, False
-        rough = solver.inner_tol >= _ROUGH
-        tol = solver.inner_tol / (1 if self.done == 0 else len(cluster.parts))
         deadline = settings.deadline()
         numbers = range(len(self.problems))
+        tol, count = solver.inner_tol, 1
+        if self.done > 0:  # blocks divide the gap among themselves, and each leaves a part of it
+            self.figures = self.figures or [self._measured(p) for p in numbers]
+            share = _INNER_SHARE * _SHARPER**self.idle
+            tol, count = min(tol, share * self._gap()), len(cluster.parts)
+        rough = tol >= _ROUGH
+        for p in () if rough else sorted(cluster.single):  # from here on scores are in double
+            cluster.rebuild(p, "float64")
         changes: list[Change] = []
         for p in numbers:  # 1. a direction from every block
             dual, bound = self._dual(p), cluster.bound(p)
-            found = cluster.map("propose", p, tol, rough, dual, bound, deadline)
+            found = cluster.map("propose", p, tol / count, rough, dual, bound, deadline)
             points, coef = stack([one[0] for one in found]), np.concatenate([c for _, c in found])
             changes.append((points, coef))
         if self.done == 0:
@@ -410,6 +423,10 @@ class _Run:
         """Largest relative gap of the problems as the blocks solve them (no free intercept)."""
         return max(gap / max(abs(gap - dual), abs(dual), 1e-300) for gap, dual, _ in self.figures)
 
+    def _goal(self) -> float:
+        """The gap at which rounds end: less than the tolerance where scores are rounded."""
+        return self.settings.tol * (_RUNNING if self.cluster.single else 1.0)
+
     def _report(self) -> bool:
         return self.settings.progress.report(
             objective=sum(gap - dual for gap, dual, _ in self.figures),
@@ -432,6 +449,8 @@ class _Run:
         progress, limit = self.settings.progress, self.settings.progress.max_iter
         if self.solver.finish is None and not self.moves:
             solutions = self._descend(self.settings, len(self.problems))
+            if self.done == self.limit:
+                solutions = [unfinished(s, self.settings, "pbm", self.done) for s in solutions]
             for solution in solutions:
                 progress.report(
                     objective=solution.objective,

@@ -24,9 +24,9 @@ from margrave.models import Expansion
 from margrave.partitions import Partition, Parts, check_count, resolve_partition
 from margrave.problem import BaseProblem, Floats, Problem, Solution, is_single
 from margrave.rows import loaded
-from margrave.solvers.base import Settings, check_integer
+from margrave.solvers.base import Settings, check_integer, unfinished
 from margrave.solvers.divide.parts import Division, PartOptions
-from margrave.solvers.whole import certify, solve_from, unfinished
+from margrave.solvers.whole import certify, solve_from
 
 _PART_ROWS = 3000  # of the first level, about
 _FEWEST_ROWS = 8

@@ -22,9 +22,9 @@ from sklearn.base import BaseEstimator
 
 from margrave.partitions import check_count, deal
 from margrave.problem import BaseProblem, Floats, Problem, Solution
-from margrave.solvers.base import Settings, check_integer, refuse_unless
+from margrave.solvers.base import Settings, check_integer, refuse_unless, unfinished
 from margrave.solvers.divide.parts import Division, PartOptions, Rows
-from margrave.solvers.whole import certify, solve_from, unfinished
+from margrave.solvers.whole import certify, solve_from
 
 _LEAF_ROWS = 5000  # about
 _MOST_LEAVES = 64

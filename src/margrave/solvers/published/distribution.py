@@ -19,10 +19,10 @@ from sklearn.base import BaseEstimator
 
 from margrave.partitions import DistributionPreserving as Dealt
 from margrave.problem import BaseProblem, Floats, Solution
-from margrave.solvers.base import Settings, check_integer, refuse_unless
+from margrave.solvers.base import Settings, check_integer, refuse_unless, unfinished
 from margrave.solvers.divide.parts import Division, PartOptions
 from margrave.solvers.kernel.working_set import solve_rows
-from margrave.solvers.whole import certify, solve_from, unfinished
+from margrave.solvers.whole import certify, solve_from
 
 _PART_ROWS = 5000  # about
 _LOCAL_TOL = 1e-2
