@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
 from margrave import SVC
 from margrave.engines import Serial, Threads
@@ -276,6 +277,35 @@ def test_history_and_early_models():
     assert rounds and all(0.0 <= record["step"] <= 1.0 for record in rounds)
     values = [record["kernel_values"] for record in model.history_ if "violation" in record]
     assert values == sorted(values)
+
+
+@pytest.mark.parametrize("intercept", cases.INTERCEPTS)
+@pytest.mark.parametrize("solver", [DivideAndConquer(), BlockMinimization(blocks=5)], ids=str)
+def test_a_model_after_every_round_of_blocks(solver, intercept):
+    """It is the one that the fit would end with if it were stopped there."""
+    X, y = moons200(400)
+    model = SVC(C=4.0, gamma=4.0, intercept=intercept, solver=solver, engine="serial")
+    seen = []
+
+    def look(record):
+        if "active" in record and "step" in record:
+            early = model.early_
+            if record["gap"] > 0.1:  # those of the blocks predict better
+                assert early.certificate_ == "blocks"
+                return
+            assert early.certificate_ == "estimate" and not early.converged_
+            assert early.gap_ == record["gap"] and early.objective_ == record["objective"]
+            seen.append((early.decision_function(X), early.score(X, y)))
+
+    def stop(record):
+        return "active" in record and "step" in record and record["gap"] <= 0.1
+
+    model.set_params(callbacks=look).fit(X, y)
+    assert seen and all(accuracy > 0.95 for _, accuracy in seen)
+    assert model.early_.certificate_ == "blocks"  # the last model of parts
+    with pytest.warns(ConvergenceWarning):
+        model.set_params(callbacks=stop).fit(X, y)
+    np.testing.assert_allclose(model.decision_function(X), seen[0][0], atol=0.2)
 
 
 def test_without_blocks_that_move():

@@ -74,7 +74,9 @@ class Progress:
         Why the fit ended; when problems ended for different reasons, the first that is not
         "converged". None if the solver stopped on its own.
     early : sequence of Solution or None
-        The last solutions that `show_early` was called with.
+        The last solutions of parts that `show_early` was called with.
+    latest : sequence of Solution or None
+        While the problem of all rows is being solved: the present point, by `show_latest`.
 
     Examples
     --------
@@ -106,6 +108,7 @@ class Progress:
         self.history: list[Record] = []
         self.stop_reason: str | None = None
         self.early: Sequence[Any] | None = None
+        self.latest: Sequence[Any] | None = None
         self._display: _Display = _display(verbose, label, tol)
         self._start = time.perf_counter()
         self._uncounted = 0.0  # seconds spent in callbacks
@@ -151,6 +154,10 @@ class Progress:
     def show_early(self, solutions: Sequence[Any]) -> None:
         """Publish the solutions of parts, one per problem, from which a model can be made."""
         self.early = solutions
+
+    def show_latest(self, solutions: Sequence[Any]) -> None:
+        """Publish the present point of all rows, one solution per problem."""
+        self.latest = solutions
 
     def report(
         self,

@@ -209,7 +209,8 @@ def solve_blocks(
 ) -> list[tuple[RowNumbers, Floats, int, int]]:
     """Solve blocks of active rows side by side, all other variables fixed.
 
-    A task is the arguments of `ActiveRows.solve`. For each block its rows whose variables change, their values, steps and kernel values.
+    A task is the arguments of `ActiveRows.solve`. For each block its rows whose variables change,
+    their values, steps and kernel values.
     """
     device, blocks = kernel_rows.device, [block for block, _, _ in tasks]
     loss, dtype = problem.loss.core(floor), kernel_rows.dtype

@@ -144,8 +144,9 @@ class KernelEstimator(CheckedInput):
                     solutions = solver.solve(list(problems), settings, starts)
                 except KeyboardInterrupt:  # outside the compiled code
                     progress.interrupt()
-                    if progress.early is not None:
-                        solutions = list(progress.early)
+                    shown = progress.latest or progress.early
+                    if shown is not None:
+                        solutions = list(shown)
                     elif has_model or not data.in_memory:
                         raise
                     else:
@@ -276,7 +277,7 @@ class KernelEstimator(CheckedInput):
 
     @property
     def early_(self) -> KernelEstimator:
-        """The latest model of parts, available during the fit and after it."""
+        """The latest model before the end of the fit; after it, that of parts."""
         model: KernelEstimator | None = None if self._early is None else self._early.model
         if model is None:
             raise AttributeError(f"this {type(self).__name__} has no early model")

@@ -120,7 +120,8 @@ _TEXTS = {
         the certificate.
     early_ : estimator
         The last model of parts before this one, for solvers that divide the rows. Callbacks can use
-        it as soon as the first level is done.
+        it as soon as the first level is done. For one binary or regression problem they get, after
+        each round of moving blocks, the model of all rows so far once its gap is below 0.1.
     history_ : list of dict
         One record per round: round, seconds, objective, gap, support and more.
     n_features_in_ : int

@@ -18,6 +18,7 @@ from margrave.problem import BaseProblem, Floats, Problem, Solution, StopReason,
 from margrave.progress import FOREVER, Progress
 from margrave.resources import parse_bytes
 
+LARGE_GAP = 0.1  # with which a model of all rows predicts worse than those of clusters
 CHEAP = 2e8  # kernel values that may still be computed after a stop: under a second
 
 T = TypeVar("T")

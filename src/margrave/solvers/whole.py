@@ -20,7 +20,7 @@ import numpy as np
 from margrave.blocks.passes import entries_per_row
 from margrave.problem import BaseProblem, Floats, Problem, RowNumbers, Solution
 from margrave.progress import Progress
-from margrave.solvers.base import Settings, side_by_side
+from margrave.solvers.base import LARGE_GAP, Settings, side_by_side
 from margrave.solvers.certificate import certified
 from margrave.solvers.distributed.block_minimization import BlockMinimization, is_elsewhere
 from margrave.solvers.kernel.working_set import WorkingSet, solve_rows
@@ -33,7 +33,6 @@ _POLISHED = 20_000  # rows up to which the working-set solver is a fallback
 _MOST_HELP = 5  # calls of the working-set solver before Newton's method
 _POLISH_ROUNDS = 10  # of each call
 _LARGEST_SET = 4096  # variables per round: most are between their bounds and depend on each other
-_LARGE_GAP = 0.1  # with which a model of all rows predicts worse than those of clusters
 _FEW_ROWS = 2_000  # rows up to which, with more features than rows, the Gram matrix is faster
 
 
@@ -78,7 +77,7 @@ def solve_from(
     finally:
         progress.max_iter = limit
     unfit = [
-        one.gap > _LARGE_GAP or (start.any() and not one.beta.any())
+        one.gap > LARGE_GAP or (start.any() and not one.beta.any())
         for one, start in zip(solutions, starts or [], strict=starts is not None)
     ]
     if before is not None and any(unfit) and settings.is_over:

@@ -522,6 +522,7 @@ class _Run:
                 rounds=None if solver.rounds is None else solver.rounds - self.done,
                 has_set=solver.finish is not None,
                 spreads=True,
+                shows=len(self.problems) == 1 and not self.problems[0].is_hull,
             )
         return self.plans[p]
 

@@ -25,11 +25,11 @@ from numpy.typing import NDArray
 
 from margrave import _core, cuda
 from margrave.blocks.active import active_rows
-from margrave.problem import Floats, Problem
+from margrave.problem import Floats, Problem, Solution
 from margrave.progress import FOREVER
 from margrave.rounds import Core, Record
 from margrave.rows import loaded, size_in_bytes
-from margrave.solvers.base import CHEAP
+from margrave.solvers.base import CHEAP, LARGE_GAP
 from margrave.solvers.kernel.descent import Kernels
 from margrave.solvers.kernel.moving_blocks import BlockPlan, MovingBlocks
 
@@ -141,6 +141,8 @@ class ActiveSet:
         until_check = _BETWEEN_CHECKS - part.work[0] % _BETWEEN_CHECKS
         status, records = part.advance(goal, min(max_rounds, until_check), seconds, time_left)
         records = [self._converted(record) for record in records]
+        if self.plan is not None and self.plan.shows and any("step" in one for one in records):
+            self._show(records[-1])
         if status == "stopped":
             return status, records
         if status == "running":
@@ -283,6 +285,35 @@ class ActiveSet:
         changed = np.count_nonzero(self.whole.beta[self.active] != self.part.beta)
         others = self.problem.n_rows - len(self.active)
         return float(changed + others if self.problem.data.is_linear else changed * others)
+
+    def _show(self, record: Record) -> None:
+        """Publish the present point, if it predicts better than the blocks alone.
+
+        Rows that are not active have the scores of the last point copied to them.
+        """
+        if record["gap"] > LARGE_GAP:
+            return
+        assert self.part is not None
+        beta, scores = self.whole.beta.copy(), self.whole.scores.copy()
+        beta[self.active], scores[self.active] = self.part.beta, self.part.scores
+        intercept = record["intercept"]
+        if self.problem.intercept == "regularized":  # the core's scores include it
+            intercept = float(beta.sum())
+            scores -= intercept
+        latest = Solution(
+            beta=beta,
+            intercept=intercept,
+            scores=scores,
+            objective=record["objective"],
+            dual=record["dual"],
+            gap=record["gap"],
+            converged=False,
+            n_iter=record["round"],
+            precision=self.precision,
+            solver="pbm" if self.kept is not None else "dc",
+            certificate="estimate",
+        )
+        self.kernels.progress.show_latest([latest])
 
     # --- work of the whole and of all parts --------------------------------------------------
 

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from margrave import _core, cuda
-from margrave.blocks.active import ActiveRows, BlockChange
+from margrave.blocks.active import ActiveRows
 from margrave.blocks.card import Block
 from margrave.blocks.point import box_around, rate_along
 from margrave.engines import MOST_LOSSES, Engine, ShardLost, Shards
@@ -69,6 +69,7 @@ class BlockPlan:
     rounds: int | None = None  # by default as long as more rows violate the KKT conditions
     has_set: bool = True  # whether rounds of the working set follow
     spreads: bool = False  # whether what these add to the scores is also computed by the workers
+    shows: bool = False  # whether callbacks get the model of each round of blocks
     done: int = 0  # rounds of blocks so far
 
     def is_over(self, violators: int) -> bool:

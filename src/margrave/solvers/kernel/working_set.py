@@ -80,7 +80,8 @@ class WorkingSet(BaseEstimator):  # type: ignore[misc]
             )
         if self.size is not None and self.size < 2:
             raise ValueError(f"a working set needs at least 2 variables, got size={self.size}")
-        make_core = partial(core_of, moving=moving and not settings.rough)
+        moving = moving and not settings.rough
+        make_core = partial(core_of, moving=moving, shows=len(problems) == 1)
         solutions = around_mean(
             problems,
             settings,
@@ -127,8 +128,12 @@ def core_of(
     start: Floats | None,
     floor: float,
     moving: bool = False,
+    shows: bool = False,
 ) -> Core:
-    """Make the core that solves one problem, from its start with `moving` blocks."""
+    """Make the core that solves one problem, from its start with `moving` blocks.
+
+    Where it is the only one, callbacks get the model of each of their rounds.
+    """
     if is_joint(problem):
         return joint_core(problem, kernels, precision, start)
     assert is_single(problem)
@@ -137,17 +142,18 @@ def core_of(
         start = None if found is None else found.beta
     core: Core
     if problem.n_rows >= _MANY_ROWS and problem.data.is_native and not problem.is_dense:
-        core = ActiveSet(
-            problem, kernels, precision, start, floor, _plan(kernels) if moving else None
-        )
+        shows = shows and not problem.is_hull and not problem.data.is_linear  # it may be centred
+        plan = _plan(kernels, shows) if moving else None
+        core = ActiveSet(problem, kernels, precision, start, floor, plan)
     else:
         rows, size = kernels.rows(precision, problem.offset), kernels.size_for(problem.n_rows)
         core = problem.core(rows, start, size, floor)
     return HullCore(core, problem) if problem.is_hull else core
 
 
-def _plan(kernels: Kernels) -> BlockPlan:
+def _plan(kernels: Kernels, shows: bool) -> BlockPlan:
     """Moving blocks on the threads that this problem has."""
     on_card = kernels.data.device is not None
     engine = resolve_engine(kernels.settings.engine if on_card else None, kernels.threads)
-    return BlockPlan(engine, kernels.seed, kernels.share // 4, kernels.threads)
+    memory, threads = kernels.share // 4, kernels.threads
+    return BlockPlan(engine, kernels.seed, memory, threads, shows=shows)
