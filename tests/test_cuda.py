@@ -313,6 +313,36 @@ def test_the_machine_certifies_what_the_card_has_solved(rows):
     assert model.set_params(engine=None).certify(X, y) <= 1e-7
 
 
+def kinds():
+    """CuPy, and torch where it finds the card: how they make an array, and read one."""
+    import cupy
+
+    yield cupy.asarray, cupy.asnumpy
+    if IS_REAL:
+        torch = pytest.importorskip("torch")
+        yield (lambda x: torch.as_tensor(x, device="cuda")), (lambda x: x.cpu().numpy())
+
+
+def test_rows_that_lie_on_the_card(rows, targets):
+    X, y = rows
+    weight = np.random.default_rng(0).uniform(0.5, 2.0, len(y))
+    here = SVC(gamma=0.1, engine="cuda").fit(X, y, weight)
+    fitted = KernelLogisticRegression(gamma=0.1, engine="cuda").fit(X, y)
+    regression = SVR(gamma=0.1, engine="cuda").fit(X, targets)
+    for there, back in kinds():
+        rows_there = there(X)
+        model = SVC(gamma=0.1, engine="cuda").fit(rows_there, there(y), there(weight))
+        assert np.array_equal(model.dual_coef_, here.dual_coef_)
+        assert isinstance(model.support_vectors_, np.ndarray)
+        for of, method in ((here, "decision_function"), (here, "predict"),
+                           (fitted, "predict_proba"), (regression, "predict")):  # fmt: skip
+            found = getattr(of, method)(rows_there)
+            assert type(found) is type(rows_there)
+            assert np.array_equal(back(found), getattr(of, method)(X))
+        named = SVC(gamma=0.1, engine="cuda").fit(rows_there, np.array(["no", "yes"])[y])
+        assert named.predict(rows_there)[0] in ("no", "yes")
+
+
 def test_no_card_of_this_number():
     with pytest.raises(ValueError, match="no graphics card 99"):
         SVC(engine=margrave.engines.Cuda(device=99)).fit([[0.0], [1.0]], [0, 1])

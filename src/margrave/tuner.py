@@ -31,8 +31,8 @@ from margrave._sklearn import (
     _num_samples,
     _warn_or_raise_about_fit_failures,
 )
+from margrave.engines.cuda import is_card
 from margrave.estimators._advice import outside
-from margrave.estimators._card import is_card
 from margrave.estimators._transaction import complete, transaction
 from margrave.report import Report, make_report
 from margrave.resources import parse_bytes, thread_count

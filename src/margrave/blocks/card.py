@@ -22,6 +22,7 @@ _MANY = 64  # problems
 _MEMORY = 0.25  # share of the card's memory for kernel blocks
 _LOWER, _LOWEST = 0.7, 0.02  # of the target after a failed certificate, as in `rounds`
 _NO_LIMIT = 1 << 60
+_AT_ONCE = 1 << 15  # problems: a card numbers those of a launch with 16 bits
 
 
 def set_size(device: cuda.Device, problems: int, dtype: str) -> int:
@@ -81,9 +82,11 @@ def solve_together(
     else:
         tasks = [(block, number) for block in blocks for number in range(len(block.problems))]
         precision = precision_for(tol, first.data)
-        unsolved = _solve(blocks, tasks, precision, tol, thorough, deadline)
-        if unsolved and precision == "float32" and time.time() < deadline:
-            _solve(blocks, unsolved, "float64", tol, thorough, deadline)
+        for begin in range(0, len(tasks), _AT_ONCE):
+            some = tasks[begin : begin + _AT_ONCE]
+            unsolved = _solve(blocks, some, precision, tol, thorough, deadline)
+            if unsolved and precision == "float32" and time.time() < deadline:
+                _solve(blocks, unsolved, "float64", tol, thorough, deadline)
     return [block.found() for block in blocks]
 
 

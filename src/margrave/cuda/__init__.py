@@ -5,6 +5,7 @@ rows.py         rows on the card: products with their kernel matrix, and scores 
 batch.py        many problems side by side, a working set each: one round of all
 working_set.py  the solver of one problem, in place of the core's WorkingSet
 linear_rows.py  passes over the rows of a linear model
+arrays.py       users' arrays that lie on a card
 clusters.py     nearest centres, and an order of rows in which neighbours are close
 
 The arithmetic of losses and kernels is that of ``cpp/loss.hpp`` and ``cpp/kernel.hpp``; the folder
@@ -16,6 +17,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from margrave import _core
+from margrave.cuda.arrays import in_kind, is_on_card, on_host
 from margrave.cuda.batch import RUNNING, STALLED, Batch, Outline
 from margrave.cuda.clusters import nearest_centres, spatial_order
 from margrave.cuda.device import Device, cards, deferred_interrupt
@@ -41,7 +43,10 @@ __all__ = [
     "WorkingSet",
     "cards",
     "deferred_interrupt",
+    "in_kind",
+    "is_on_card",
     "nearest_centres",
+    "on_host",
     "scores_of",
     "spatial_order",
     "start_of",

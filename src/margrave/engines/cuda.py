@@ -10,6 +10,11 @@ from margrave.cuda import Device
 from margrave.engines.serial import Serial
 
 
+def is_card(engine: object) -> bool:
+    """Whether an engine is a graphics card."""
+    return (isinstance(engine, str) and engine == "cuda") or isinstance(engine, Cuda)
+
+
 class Cuda(Serial):
     """A graphics card.
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from margrave.cuda import Device
 from margrave.engines import EngineLike, resolve_engine
-from margrave.engines.cuda import Cuda
+from margrave.engines.cuda import Cuda, is_card
 from margrave.problem import BaseProblem, is_single
 from margrave.resources import parse_bytes
 from margrave.solvers import Solver
@@ -29,11 +29,6 @@ _SOLVERS = {
     "pbm": BlockMinimization,
     "pairs": PairSwaps,
 }
-
-
-def is_card(engine: EngineLike) -> bool:
-    """Whether an engine is a graphics card."""
-    return engine == "cuda" or isinstance(engine, Cuda)
 
 
 def card_of(engine: EngineLike, memory_limit: int | str | None) -> Device | None:

@@ -15,7 +15,9 @@ from sklearn.utils import assert_all_finite, check_consistent_length, column_or_
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from margrave._sklearn import HasMethods, Interval, StrOptions, _check_sample_weight
+from margrave.cuda import on_host
 from margrave.engines import is_collection, resolve_engine
+from margrave.engines.cuda import is_card
 from margrave.estimators._remote import canonical, fetch_rows, fetch_vector, has_remote_rows
 from margrave.kernels import KERNELS, NUMBERS, Kernel, resolve_kernel
 from margrave.resources import parse_bytes, thread_count
@@ -99,6 +101,7 @@ class CheckedInput(BaseEstimator):  # type: ignore[misc]
             check_is_fitted(self)
         if in_blocks(X):
             return self._check_blocks(X, reset)
+        X = self._on_host(X)
         if reset and has_remote_rows(self.engine, X):
             return fetch_rows(self, X)
         self._refuse_kind(X)
@@ -108,6 +111,7 @@ class CheckedInput(BaseEstimator):  # type: ignore[misc]
         self, X: MatrixLike, y: VectorLike | None, reset: bool = True, numbers: bool = False
     ) -> tuple[AnyRows, NDArray[Any]]:
         """Validate the rows and targets of a fit, which must be `numbers` in a regression."""
+        X, y = self._on_host(X), self._on_host(y)
         if in_blocks(X):
             self._refuse_blocks(reset)
         if in_blocks(X) or (reset and has_remote_rows(self.engine, X)):
@@ -126,9 +130,13 @@ class CheckedInput(BaseEstimator):  # type: ignore[misc]
 
     def _check_weights(self, X: AnyRows, sample_weight: VectorLike | None) -> Floats:
         """Sample weights as an array, ones by default."""
-        given = fetch_vector(self, sample_weight, X, "sample_weight")
+        given = fetch_vector(self, self._on_host(sample_weight), X, "sample_weight")
         weight: Floats = _check_sample_weight(given, X, dtype=np.float64, ensure_non_negative=True)
         return weight
+
+    def _on_host(self, array: Any) -> Any:
+        """An array of the graphics card that computes, in the machine's memory, for checks."""
+        return on_host(array) if is_card(self.engine) else array
 
     def _refuse_kind(self, X: MatrixLike) -> None:
         """Raise for a kind of rows that is not supported here."""

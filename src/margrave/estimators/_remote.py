@@ -15,7 +15,9 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
 from margrave._sklearn import _check_feature_names
+from margrave.cuda import in_kind, is_on_card, on_host
 from margrave.engines import EngineLike, is_collection, resolve_engine
+from margrave.engines.cuda import is_card
 from margrave.rows import AnyRows, Matrix, RemoteRows, is_csr, is_remote
 from margrave.typing import MatrixLike, SparseLike, VectorLike
 
@@ -174,10 +176,16 @@ def on_every_rank(
 def lazily(
     method: Callable[Concatenate[S, MatrixLike, P], R],
 ) -> Callable[Concatenate[S, MatrixLike, P], R]:
-    """Decorate a method: for a Dask collection it is lazy and runs on the workers."""
+    """Decorate a method: for a Dask collection it is lazy and runs on the workers.
+
+    With a graphics card, rows that lie there give results that do.
+    """
 
     @functools.wraps(method)
     def applied(self: S, X: MatrixLike, *args: P.args, **kwargs: P.kwargs) -> R:
+        if is_card(self.engine) and is_on_card(X):
+            there: R = in_kind(np.asarray(method(self, on_host(X), *args, **kwargs)), X)
+            return there
         if not is_collection(X):
             return method(self, X, *args, **kwargs)
         check_is_fitted(self)
