@@ -18,13 +18,15 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 import margrave
 from benchmarks import alternatives, marks, pages
-from margrave import engines, io, kernels, losses, plots, solvers
+from margrave import cuda, engines, io, kernels, losses, plots, solvers
+from tests import emulated
 
 ROOT = Path(__file__).parent.parent
 if not (ROOT / "docs").exists():
@@ -58,13 +60,19 @@ def test_code_blocks_run(page, tmp_path, monkeypatch):
             if file:
                 (tmp_path / file[1]).write_text(block)
             else:
-                exec(compile(block, page, "exec"), names)
+                with emulated.card() if needs_card(block) else nullcontext():
+                    exec(compile(block, page, "exec"), names)
         elif language == "console":
             for line in block.splitlines():
                 assert line.startswith("$ "), f"{page}: not a command: {line}"
                 run(line.removeprefix("$ "), tmp_path, monkeypatch)
         else:  # formulas and trees, directives of Sphinx, nothing that looks like code
             assert language in ("text", "") or language.startswith("{"), f"{page}: {language}"
+
+
+def needs_card(block: str) -> bool:
+    """Whether the code is for a card, and there is none."""
+    return 'engine="cuda"' in block and not cuda.cards()
 
 
 def run(command: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,9 +198,9 @@ def test_links_lead_somewhere(page):
 
 def test_files_named_in_the_architecture_exist():
     text = text_of("ARCHITECTURE.md")
-    for name in re.findall(r"\b(\w+\.(?:hpp|cpp|py))\b", text):
+    for name in re.findall(r"\b(\w+\.(?:hpp|cpp|cuh|cu|py))\b", text):
         found = [
-            *ROOT.glob(f"cpp/{name}"),
+            *ROOT.glob(f"cpp/**/{name}"),
             *ROOT.glob(f"src/**/{name}"),
             *ROOT.glob(f"tests/{name}"),
         ]
