@@ -11,6 +11,8 @@ import pickle
 import signal
 import threading
 import time
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -318,8 +320,9 @@ def kinds():
     import cupy
 
     yield cupy.asarray, cupy.asnumpy
-    if IS_REAL:
-        torch = pytest.importorskip("torch")
+    if IS_REAL and find_spec("torch"):
+        import torch
+
         yield (lambda x: torch.as_tensor(x, device="cuda")), (lambda x: x.cpu().numpy())
 
 
@@ -343,6 +346,39 @@ def test_rows_that_lie_on_the_card(rows, targets):
         assert named.predict(rows_there)[0] in ("no", "yes")
 
 
+def compiled_functions():
+    return cuda.device.function_of.cache_info().currsize
+
+
+@pytest.mark.parametrize("solver", [BlockMinimization(blocks=4), DivideAndConquer(levels=1)])
+def test_workers_that_share_a_card(rows, dask_client, solver):
+    from margrave.engines.dask import Dask
+
+    X, y = rows
+    if not IS_REAL:
+        dask_client.run(emulated.cupy.install)
+    dask_client.run(cuda.device.function_of.cache_clear)
+    engine = Dask(dask_client, inner="cuda")
+    here = SVC(gamma=0.5, solver=solver).fit(X, y)
+    there = SVC(gamma=0.5, solver=solver, engine=engine).fit(X, y)
+    assert there.converged_ and all(dask_client.run(compiled_functions).values())
+    assert there.objective_ == pytest.approx(here.objective_, rel=2e-3)
+    assert max(found.gap for found in exact_gaps(there, X, y)) <= there.gap_
+    with pytest.raises(ValueError, match=r"Dask\(inner='cuda'\) has no solver"):
+        SVC(engine=engine, solver="exact").fit(X, y)
+    with pytest.raises(ValueError, match=r"Dask\(inner='cuda'\) has no joint"):
+        SVC(engine=engine, multi_class="crammer_singer").fit(X, np.arange(len(y)) % 3)
+    if not IS_REAL:
+        dask_client.run(emulated.cupy.uninstall)
+
+
 def test_no_card_of_this_number():
     with pytest.raises(ValueError, match="no graphics card 99"):
         SVC(engine=margrave.engines.Cuda(device=99)).fit([[0.0], [1.0]], [0, 1])
+
+
+@pytest.mark.skipif("MARGRAVE_CARD" not in os.environ, reason="make test-gpu asks for a real card")
+def test_a_real_card_runs_all_of_these_tests(request):
+    assert IS_REAL
+    here = [item for item in request.session.items if Path(item.fspath) == Path(__file__)]
+    assert len(here) == int(os.environ["MARGRAVE_CARD"])

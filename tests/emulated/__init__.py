@@ -38,4 +38,5 @@ def turns(order: int) -> Iterator[None]:
 def _forget() -> None:
     device.compiled.cache_clear()
     device.function_of.cache_clear()
+    device.own_card.cache_clear()
     ENGINES["cuda"].cache_clear()

@@ -35,7 +35,10 @@ _FUNCTIONS = {
         *("solve", "add"),
     ),
 }
-_lock = threading.Lock()
+GUARD = 256  # bytes before and after each array
+FLAGS = os.environ.get("MARGRAVE_EMULATED", "-O2").split()  # `tests.sanitize` has others
+_lock = threading.RLock()
+_guarded = {}  # arrays that live, with their guards
 uint8, int32, int64, uint64 = np.uint8, np.int32, np.int64, np.uint64
 float32, float64 = np.float32, np.float64
 
@@ -70,11 +73,26 @@ def _there(found):
 
 
 def _counted(array):
-    """Count the bytes of a new array as long as it lives."""
+    """Put a new array between guards, and count its bytes as long as it lives."""
+    guarded = np.full(array.nbytes + 2 * GUARD, 0xFF, dtype=np.uint8)
     pool = getattr(_state, "pool", None)
     if pool is not None:
-        pool.take(array)
-    return array.view(Array)
+        pool.take(guarded, array.nbytes)
+    found = guarded[GUARD : GUARD + array.nbytes].view(array.dtype).reshape(array.shape)
+    found[...] = array
+    with _lock:
+        _guarded[id(guarded)] = weakref.ref(guarded)
+    weakref.finalize(guarded, _guarded.pop, id(guarded), None)
+    return found.view(Array)
+
+
+def _intact():
+    """Whether no program has written beside an array."""
+    return all(
+        (one[:GUARD] == 0xFF).all() and (one[-GUARD:] == 0xFF).all()
+        for one in [found() for found in list(_guarded.values())]
+        if one is not None
+    )
 
 
 def asarray(values, dtype=None):
@@ -142,11 +160,11 @@ class MemoryPool:
     def free_all_blocks(self):
         pass
 
-    def take(self, array):
-        if self.used + array.nbytes > self.limit:
-            raise OutOfMemoryError(f"{array.nbytes} bytes beyond {self.used} of {self.limit}")
-        self.used += array.nbytes
-        weakref.finalize(array, self._give_back, array.nbytes)
+    def take(self, owner, size):
+        if self.used + size > self.limit:
+            raise OutOfMemoryError(f"{size} bytes beyond {self.used} of {self.limit}")
+        self.used += size
+        weakref.finalize(owner, self._give_back, size)
 
     def _give_back(self, size):
         self.used -= size
@@ -240,6 +258,7 @@ class Function:
                 *(pointers, lengths, ctypes.c_size_t(len(kept)), blocks),
                 *(ctypes.c_uint(block[0]), ctypes.c_size_t(shared_mem), ctypes.c_uint(ORDER)),
             )
+            assert _intact(), "a program has written beside an array"
         if failure:
             raise RuntimeError(failure.decode())
 
@@ -256,7 +275,9 @@ def _built(code, headers, macros):
     sources = [path for path in sorted(headers.rglob("*")) if path.is_file()]
     known = "".join(path.read_text() for path in sources) + (HERE / "card.hpp").read_text()
     macros = [macro for macro in macros if "DIGEST" not in macro]
-    name = hashlib.sha256("\n".join([known, code, launchers, *macros]).encode()).hexdigest()[:24]
+    name = hashlib.sha256(
+        "\n".join([known, code, launchers, *macros, *FLAGS]).encode()
+    ).hexdigest()[:24]
     library = BUILT / f"{name}.so"
     if library.exists():
         return library
@@ -272,7 +293,7 @@ def _built(code, headers, macros):
         (own / "program.cpp").write_text(f'#include "card.hpp"\n{code}{launchers}')
         shutil.copy(HERE / "card.hpp", own)
         subprocess.run(
-            [COMPILER, "-std=c++20", "-O2", "-ffp-contract=off", "-fPIC", "-shared", "-w",
+            [COMPILER, "-std=c++20", *FLAGS, "-ffp-contract=off", "-fPIC", "-shared", "-w",
              f"-I{own}", *macros, str(own / "program.cpp"), "-o", str(own / "made.so")],
             check=True,
         )  # fmt: skip

@@ -228,7 +228,8 @@ class Point:
         total = np.array([problem.offset * coef.sum()])
         model = Expansion(points, coef[:, None], problem.data.kernel, total, precision)
         self.kernel_values += X.shape[0] * len(coef)
-        return model.scores(X, self.threads, left=lambda: left_until(deadline))[:, 0]
+        left, device = (lambda: left_until(deadline)), problem.data.device
+        return model.scores(X, self.threads, left=left, device=device)[:, 0]
 
 
 def _zero(problem: Problem | None) -> BlockState:

@@ -20,7 +20,7 @@ from margrave import _core
 from margrave.cuda.arrays import in_kind, is_on_card, on_host
 from margrave.cuda.batch import RUNNING, STALLED, Batch, Outline
 from margrave.cuda.clusters import nearest_centres, spatial_order
-from margrave.cuda.device import Device, cards, deferred_interrupt
+from margrave.cuda.device import Device, cards, deferred_interrupt, own_card
 from margrave.cuda.linear_rows import LinearRows
 from margrave.cuda.rows import KernelRows, scores_of
 from margrave.cuda.working_set import WorkingSet, start_of
@@ -47,6 +47,7 @@ __all__ = [
     "is_on_card",
     "nearest_centres",
     "on_host",
+    "own_card",
     "scores_of",
     "spatial_order",
     "start_of",

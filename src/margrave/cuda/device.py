@@ -139,6 +139,12 @@ class Device:
 
 
 @cache
+def own_card() -> Device:
+    """The first card that this process may use: which it is says CUDA_VISIBLE_DEVICES."""
+    return Device()
+
+
+@cache
 def digest() -> str:
     """Of all headers: compiled programs are kept on disk by their options."""
     found = hashlib.sha256()

@@ -46,6 +46,9 @@ class Dask:
         sends heartbeats, unless it holds the interpreter's lock for so long.
     wait : float, default=60.0
         Seconds to wait for a new worker when all are lost.
+    inner : {None, "cuda"}
+        What a worker computes on: its threads, or the first graphics card that it may use (the
+        environment variable CUDA_VISIBLE_DEVICES says which, a worker for each card).
 
     Examples
     --------
@@ -62,7 +65,11 @@ class Dask:
         client: distributed.Client | str | None = None,
         timeout: float = 30.0,
         wait: float = 60.0,
+        inner: str | None = None,
     ) -> None:
+        if inner not in (None, "cuda"):
+            raise ValueError(f"inner must be None or 'cuda', got {inner!r}")
+        self.inner = inner
         if client is None:
             try:
                 client = distributed.get_client()
@@ -91,7 +98,7 @@ class Dask:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Dask, (self._address, self.timeout, self.wait)
+        return Dask, (self._address, self.timeout, self.wait, self.inner)
 
     @property
     def workers(self) -> DaskWorkers:

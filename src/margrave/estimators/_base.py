@@ -26,7 +26,7 @@ from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted
 
 from margrave.estimators._advice import advice, outside
-from margrave.estimators._card import card_of, on_card
+from margrave.estimators._card import card_of, on_card, on_workers_cards
 from margrave.estimators._context import FitContext
 from margrave.estimators._early import EarlyModel
 from margrave.estimators._input import CheckedInput, Floats, Rows
@@ -110,6 +110,7 @@ class KernelEstimator(CheckedInput):
         device = card_of(self.engine, self.memory_limit)
         if device is not None:
             problems = on_card(problems, device, solver)
+        problems = on_workers_cards(problems, self.engine, solver)
         order = RowOrder()
 
         def restored(solutions: Sequence[Solution]) -> list[Solution]:

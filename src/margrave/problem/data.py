@@ -44,12 +44,22 @@ class Data:
         Boundaries of the blocks: block b is rows ``starts[b]:starts[b + 1]``.
     device : Device, optional
         The graphics card on which kernel values are computed.
+    has_cards : bool
+        Whether processes that these rows are sent to compute on a graphics card of theirs.
     """
 
     X: Any  # `AnyRows`; which of them a solver gets is checked before it begins
     kernel: Kernel
     starts: RowNumbers
     device: cuda.Device | None = None
+    has_cards: bool = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "device": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        device = cuda.own_card() if state["has_cards"] else None
+        self.__dict__.update(state, device=device)
 
     @property
     def n_rows(self) -> int:
@@ -175,7 +185,7 @@ class Data:
         else:
             X = sample_rows(self.X, rows) if self.in_blocks else self.X[rows]
         starts = np.searchsorted(rows, self.starts).astype(np.int64)
-        return Data(X, self.kernel, starts, self.device)
+        return Data(X, self.kernel, starts, self.device, self.has_cards)
 
     def is_definite(self, beta: Floats, scores: Floats, scale: float, noise: float = 1e-9) -> bool:
         """Whether beta'K beta >= 0 up to `noise` times the `scale` and rounding errors.
