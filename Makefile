@@ -7,8 +7,8 @@ WORKERS ?= 2
 .PHONY: help demo test test-gpu bench-gpu fuzz budgets bench papers lint docs dist changelog clean
 
 help:
-	@echo "make demo   set up and train on 100,000 generated rows; table and pictures"
-	@echo "make test   set up and run the tests"
+	@echo "make demo   train on 100,000 generated rows; table and pictures"
+	@echo "make test   run the tests: about ten minutes on two cores"
 	@echo "make test-gpu   the tests of graphics cards, on a real one; bench-gpu measures it against threads"
 	@echo "make fuzz   feed damaged files to all readers, and search for false certificates: four minutes"
 	@echo "make budgets  measure time and memory of every solver from outside, at 300,000 rows"
@@ -16,23 +16,34 @@ help:
 	@echo "make papers measure the tables of the papers (needs MARGRAVE_DATA)"
 	@echo "make lint   ruff, mypy, the import contract, clang-format and codespell"
 	@echo "make docs   run the examples and build the documentation: docs/_build/html/index.html"
-	@echo "make dist   source and wheel for others, checked"
+	@echo "make dist   source and wheel for others; the wheel is installed elsewhere and tested"
 	@echo "make changelog  collect the fragments of changes/ into CHANGELOG.md, for a release"
 
-# One stamp per set of extras; rebuilt when a source of the package changes.
-SOURCES := pyproject.toml CMakeLists.txt $(wildcard cpp/*.hpp cpp/*.cpp)
-
 FORMATTED := $(wildcard cpp/*.hpp cpp/*.cpp)
+SOURCES := pyproject.toml CMakeLists.txt $(FORMATTED) $(wildcard cpp/cuda/* cpp/cuda/std/*)
+# Without isolation the objects of the last build are used again.
+PIP_INSTALL := $(BIN)/python -m pip install --no-build-isolation --editable
+BUILD_REQUIRES := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"])
 
 $(BIN)/python:
+	@echo "Setting up $(VENV): the core is compiled and packages are downloaded, two to four minutes the first time"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet cmake ninja $$($(BIN)/python -c '$(BUILD_REQUIRES)')
 
-$(VENV)/installed-%: $(BIN)/python $(SOURCES)
-	$(BIN)/python -m pip install --quiet --editable ".[$*]"
+# The package alone, and again when one of its sources changes; -v shows which file is being compiled.
+$(VENV)/core: $(BIN)/python $(SOURCES)
+	$(PIP_INSTALL) . --no-deps -v
+	@touch $@
+
+# One stamp per set of extras.
+$(VENV)/installed-%: $(VENV)/core pyproject.toml
+	@echo "Installing packages for: $*"
+	$(PIP_INSTALL) ".[$*]"
 	@touch $@
 
 demo: $(VENV)/installed-plots
+	@echo "Training and drawing: about ten seconds"
 	$(BIN)/margrave demo
 
 test: $(VENV)/installed-test
@@ -83,6 +94,7 @@ docs: $(VENV)/installed-docs
 dist: $(VENV)/installed-dev
 	rm -rf dist
 	$(BIN)/python -m build
+	$(BIN)/python -m tests.wheel dist build/clean
 	$(BIN)/twine check --strict dist/*
 
 changelog: $(VENV)/installed-dev

@@ -59,7 +59,7 @@ struct Panels {
     // Where distant panels are skipped: panel p has box number first + p, and lies in wide box
     // number (first + p) / kWide. Kernel values of boxes further apart than `far` are negligible.
     std::int64_t first = 0;
-    Boxes<T> boxes, wide;
+    Boxes<T> boxes{}, wide{};
     T far = 0;
 };
 
