@@ -103,7 +103,7 @@ def test_python_knows_which_values_are_negligible():
 
 @pytest.mark.skipif(find_spec("cupy") is not None, reason="CuPy is there")
 def test_without_cupy_the_error_says_what_to_install():
-    with pytest.raises(ValueError, match=r"needs CuPy: pip install 'margrave\[cuda\]'"):
+    with pytest.raises(ValueError, match=r'needs CuPy: .*pip install "margrave\[cuda\]"'):
         SVC(engine="cuda").fit([[0.0], [1.0]], [0, 1])
     assert margrave.cuda.cards() == 0
 

@@ -24,6 +24,7 @@ from margrave.estimators._base import KernelEstimator
 from margrave.estimators._bayesian import BayesianEstimator
 from margrave.estimators._classifier import KernelClassifier
 from margrave.estimators._files import estimators
+from margrave.extras import install
 from margrave.kernels import Kernel
 from margrave.rows import is_csr
 
@@ -32,7 +33,7 @@ try:
     from onnx import TensorProto
     from skl2onnx.common.data_types import DoubleTensorType, Int64TensorType, StringTensorType
 except ImportError:
-    raise ImportError("ONNX export needs skl2onnx: pip install 'margrave[onnx]'") from None
+    raise ImportError(f"ONNX export needs skl2onnx: {install('onnx')}") from None
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -1,7 +1,7 @@
 """Plots of fitted estimators: margins, decision boundaries, convergence.
 
 Each function draws on the given Axes or on new ones and returns them. matplotlib is only imported
-when a function is called: ``pip install margrave[plots]``.
+when a function is called (extra ``plots``).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from margrave.extras import install
 from margrave.progress import Record
 from margrave.report.estimator import feature_names
 from margrave.report.fit import runs_of
@@ -276,7 +277,7 @@ def _pyplot() -> Any:
     try:
         from matplotlib import pyplot
     except ImportError as error:
-        raise ImportError("plots need matplotlib: pip install 'margrave[plots]'") from error
+        raise ImportError(f"plots need matplotlib: {install('plots')}") from error
     return pyplot
 
 

@@ -28,6 +28,7 @@ _FINAL = ("time_limit", "callback", "interrupted")
 
 
 FOREVER = 1e18  # seconds
+_WIDE = 100  # characters of a line that have room for the objective
 
 
 def forever() -> float:
@@ -273,26 +274,40 @@ class _Silence:
 
 
 class _Bar:
-    """A bar that fills as the gap falls from 1 to tol, on a log scale."""
+    """A bar that fills as the gap falls from 1 to tol, on a log scale.
+
+    Where there is little room the label is cut off and the objective left out.
+    """
 
     def __init__(self, label: str, tol: float) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, ProgressColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as RichProgress
 
         self.tol = tol
-        self.bar = RichProgress(
+        console = Console(stderr=True)
+        columns: list[ProgressColumn] = [
             TextColumn("[bold]{task.description}"),
             BarColumn(bar_width=None, complete_style="cyan", finished_style="green"),
             TextColumn("gap [cyan]{task.fields[gap]}[/] of [cyan]{task.fields[tol]}[/]"),
             TextColumn("objective [cyan]{task.fields[objective]}[/]"),
             TextColumn("[cyan]{task.fields[support]}[/] SVs"),
             TimeElapsedColumn(),
-            console=Console(stderr=True),
-            expand=True,
-        )
+        ]
+        needed = len("10 chars of | gap 1.0e-01 of 1e-03 | 1,000,000 SVs | 0:00:00")
+        if console.width < _WIDE:
+            del columns[3]
+        else:
+            needed += len(" | objective -1.23457e+06")
+        self.room = max(1, console.width - needed)  # characters of the label
+        self.bar = RichProgress(*columns, console=console, expand=True)
         self.task = self.bar.add_task(
-            label, total=1.0, gap="-", objective="-", support="-", tol=f"{tol:.0e}"
+            shorten(label, self.room),
+            total=1.0,
+            gap="-",
+            objective="-",
+            support="-",
+            tol=f"{tol:.0e}",
         )
         self.label = label
 
@@ -303,7 +318,7 @@ class _Bar:
         where = record.get("where", "")
         self.bar.update(
             self.task,
-            description=f"{self.label}, {where}" if where else self.label,
+            description=shorten(f"{self.label}, {where}" if where else self.label, self.room),
             completed=_completion(record["gap"], self.tol),
             gap=f"{record['gap']:.1e}",
             objective=f"{record['objective']:.6g}",
@@ -312,6 +327,15 @@ class _Bar:
 
     def close(self) -> None:
         self.bar.stop()
+
+
+def shorten(text: str, most: int) -> str:
+    """The first characters of a text that is too long.
+
+    >>> shorten("level 1", 10), shorten("problem 12 of 45", 10)
+    ('level 1', 'problem 1…')
+    """
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 class _Lines:

@@ -11,6 +11,7 @@ from margrave.cli.console import show
 
 app = typer.Typer(
     add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     invoke_without_command=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

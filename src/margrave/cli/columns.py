@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from margrave.extras import install
 from margrave.io.files import read_bytes
 
 if TYPE_CHECKING:
@@ -106,9 +107,7 @@ def read_parquet(path: str) -> tuple[list[str], list[Column]]:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise ValueError(
-            f"{path}: reading Parquet needs pyarrow: pip install 'margrave[parquet]'"
-        ) from None
+        raise ValueError(f"{path}: reading Parquet needs pyarrow: {install('parquet')}") from None
     try:
         table = pyarrow.parquet.read_table(path)
     except pyarrow.ArrowInvalid as error:

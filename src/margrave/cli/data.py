@@ -8,6 +8,8 @@ line.
 from __future__ import annotations
 
 import os
+import sys
+import tempfile
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -22,6 +24,7 @@ from margrave.cli.columns import ArrayColumn, Column, read_csv, read_parquet
 from margrave.io.libsvm import read_libsvm
 from margrave.rows import CSR, Matrix
 
+STANDARD_INPUT = "-"
 _PACKED = (".gz", ".bz2", ".xz")
 _DENSE = 0.25  # from this fraction of nonzero entries on, rows are converted to dense
 _LABELS = ("label", "target", "class", "y")  # names of columns that are labels by default
@@ -48,7 +51,12 @@ def read_table(
     expected: int | None = None,
     notes: dict[str, Any] | None = None,
 ) -> Table:
-    """Read a file for training or, with a model's number of features and notes, for prediction."""
+    """Read a file for training or, with a model's number of features and notes, for prediction.
+
+    Standard input is a table if there is a comma in its first line, and LIBSVM's text otherwise.
+    """
+    if path == STANDARD_INPUT:
+        return _standard_input(label, expected, notes)
     known = notes or {}
     suffixes = [s.lower() for s in Path(path).suffixes]
     while suffixes and suffixes[-1] in _PACKED:
@@ -69,6 +77,19 @@ def read_table(
     if expected is not None:
         _check_columns(path, table, known, expected)
     return table
+
+
+def _standard_input(label: str | None, expected: int | None, notes: dict[str, Any] | None) -> Table:
+    """Read what arrives at standard input, through a file."""
+    content = sys.stdin.buffer.read()
+    first = content.partition(b"\n")[0]
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "rows.csv" if b"," in first else "rows")
+        Path(path).write_bytes(content)
+        try:
+            return read_table(path, label, expected, notes)
+        except ValueError as error:
+            raise ValueError(str(error).replace(path, "standard input")) from None
 
 
 def _check_columns(path: str, table: Table, known: dict[str, Any], expected: int) -> None:

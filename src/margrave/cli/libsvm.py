@@ -18,7 +18,7 @@ from sklearn.base import is_regressor
 
 from margrave.cli import estimators, model_files
 from margrave.cli.console import INTERRUPTED, run, say, show
-from margrave.cli.data import name_of, read_table, text_of
+from margrave.cli.data import STANDARD_INPUT, name_of, read_table, text_of
 from margrave.cli.train import megabytes
 from margrave.cli.use import check_has, kernel_values, rows_for
 from margrave.estimators import save_libsvm_model
@@ -30,19 +30,53 @@ from margrave.rows import Matrix
 Number = TypeVar("Number", int, float)
 
 _TRAIN = "usage: margrave-train [options] training_set_file [model_file]"
-_PREDICT = "usage: margrave-predict [-b 0|1] [-q] test_file model_file output_file"
+_PREDICT = "usage: margrave-predict [options] test_file model_file output_file"
+_TRAIN_HELP = f"""{_TRAIN}
+options:
+-s type         0 SVC, 1 NuSVC, 2 OneClassSVM, 3 SVR, 4 NuSVR (default 0)
+-t kernel       0 linear, 1 poly, 2 rbf, 3 sigmoid, 4 precomputed: kernel values in
+                training_set_file (default 2)
+-d degree       degree of the poly kernel (default 3)
+-g gamma        gamma of the kernel (default 1 / number of features)
+-r coef0        coef0 of poly and sigmoid (default 0)
+-c cost         C of SVC, SVR and NuSVR (default 1)
+-n nu           nu of NuSVC, OneClassSVM and NuSVR (default 0.5)
+-p epsilon      epsilon of SVR's loss (default 0.1)
+-m megabytes    memory limit (default: what is free)
+-e gap          relative duality gap to stop at (default 0.001)
+-h shrinking    0 or 1; without effect: the solver decides by itself
+-b probability  1: also fit probabilities to cross-validated scores (default 0)
+-wi weight      multiply C by weight for class i (default 1)
+-v n            cross-validate with n folds instead of writing a model
+-q              no progress bar, no summary
+training_set_file may also be a table (.csv, .parquet, .npy, .npz); - is standard input.
+margrave train --help lists what else there is: scaling, solvers, time limits, engines."""
+_PREDICT_HELP = f"""{_PREDICT}
+options:
+-b probability  1: write probabilities, if the model has them (default 0)
+-q              no summary
+test_file may also be a table (.csv, .parquet, .npy, .npz); - is standard input."""
 # parameters of the numeric options; the other options are handled separately
 _NUMBERS = {"c": "C", "r": "coef0", "n": "nu", "p": "epsilon", "e": "tol"}
 
 
 def train() -> None:
     """Run ``margrave-train``."""
-    sys.exit(run(lambda: _train(sys.argv[1:]), "margrave-train"))
+    sys.exit(run(lambda: _or_help(_train, _TRAIN_HELP), "margrave-train"))
 
 
 def predict() -> None:
     """Run ``margrave-predict``."""
-    sys.exit(run(lambda: _predict(sys.argv[1:]), "margrave-predict"))
+    sys.exit(run(lambda: _or_help(_predict, _PREDICT_HELP), "margrave-predict"))
+
+
+def _or_help(command: Callable[[Sequence[str]], int], text: str) -> int:
+    """Run a command, or list its options: if asked to, and with exit code 1 if nothing was said."""
+    words = sys.argv[1:]
+    if words and words[0] not in ("-help", "--help"):
+        return command(words)
+    show(text)
+    return 0 if words else 1
 
 
 def options_of(
@@ -56,10 +90,10 @@ def options_of(
     options: dict[str, str] = {}
     weights: dict[str, str] = {}
     rest = list(arguments)
-    while rest and rest[0].startswith("-"):
+    while rest and rest[0].startswith("-") and rest[0] != STANDARD_INPUT:
         word = rest.pop(0)
         letter = word[1:2]
-        if letter == "" or letter not in letters + "w" or (letter == "w" and "c" not in letters):
+        if letter not in letters + "w" or (letter == "w" and "c" not in letters):
             raise ValueError(f"unknown option {word}; {usage}")
         if letter == "q":
             options["q"] = ""
@@ -90,6 +124,8 @@ def _train(arguments: Sequence[str]) -> int:
     if probabilities:
         estimators.check_probabilities(estimator)
     data = files[0]
+    if data == STANDARD_INPUT and len(files) == 1:
+        raise ValueError(f"rows from standard input: name the model file; {_TRAIN}")
     model_file = files[1] if len(files) == 2 else f"{name_of(data)}.model"
     folds = _number(options, "v", int) if "v" in options else None
     if folds is None:

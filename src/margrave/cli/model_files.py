@@ -8,6 +8,7 @@ from typing import Any
 
 from sklearn.pipeline import Pipeline
 
+from margrave.cli.data import STANDARD_INPUT
 from margrave.estimators import load_libsvm_model, save_libsvm_model
 from margrave.estimators._base import KernelEstimator
 from margrave.estimators._files import load_with_notes, save
@@ -41,6 +42,13 @@ def check_output(path: str) -> None:
     place = path if os.path.exists(path) and not os.path.isfile(path) else folder
     if not os.access(place, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
         raise PermissionError(13, "Permission denied", path)
+
+
+def chosen_name(output: str | None, data: str) -> str:
+    """Name of a model file: as given, or after the rows."""
+    if output is None and data == STANDARD_INPUT:
+        raise ValueError("rows from standard input: name the model file with -o")
+    return output or f"{data}.margrave"
 
 
 def chosen_format(path: str, format: str, scale: str) -> str:

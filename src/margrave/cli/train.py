@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
-from sklearn.base import is_classifier
+from sklearn.base import clone, is_classifier
 
 from margrave.cli import estimators, model_files, quality
 from margrave.cli.app import app
@@ -21,6 +21,7 @@ from margrave.cli.options import (
     Engine,
     Epsilon,
     Estimator,
+    Format,
     Gamma,
     Jobs,
     KernelName,
@@ -34,13 +35,14 @@ from margrave.cli.options import (
     Quiet,
     Scale,
     Set,
-    Shrinking,
     Solver,
+    TimeLimit,
     Tol,
     Weight,
 )
 from margrave.cli.use import kernel_values
 from margrave.estimators._base import KernelEstimator
+from margrave.extras import install
 from margrave.kernels import KERNELS
 from margrave.tuner import Tuner
 
@@ -87,26 +89,23 @@ def train(
     epsilon: Epsilon = None,
     tol: Tol = None,
     memory: Memory = None,
-    shrinking: Shrinking = None,
     probabilities: Probabilities = False,
     probability: Probability = 0,
     weight: Weight = None,
     folds: Annotated[
-        int | None, typer.Option("-v", "--folds", help="cross-validate instead of writing a model")
+        int | None,
+        typer.Option(
+            "-v", "--folds", metavar="N", help="cross-validate instead of writing a model"
+        ),
     ] = None,
     scale: Scale = "none",
     label: Label = None,
     settings: Set = None,
     solver: Solver = None,
     engine: Engine = None,
-    time_limit: Annotated[
-        float | None, typer.Option("--time-limit", help="seconds; the best model so far is kept")
-    ] = None,
+    time_limit: TimeLimit = None,
     jobs: Jobs = None,
-    format: Annotated[
-        str,
-        typer.Option("--format", help="margrave, libsvm or liblinear; default: by file name"),
-    ] = "auto",
+    format: Format = "auto",
     quiet: Quiet = False,
 ) -> int:
     """Train a model on DATA and write it.
@@ -116,7 +115,7 @@ def train(
     """
     leads = is_leader(engine)
     MESSAGES.quiet = not leads
-    rest: dict[str, Any] = {
+    rest: dict[str, object] = {
         "C": C,
         "degree": degree,
         "coef0": coef0,
@@ -130,7 +129,7 @@ def train(
     probabilities = probabilities or bool(probability)
     if probabilities:
         estimators.check_probabilities(estimator)
-    path = output or f"{data}.margrave"
+    path = model_files.chosen_name(output, data)
     format = model_files.chosen_format(path, format, scale)
     if folds is None:
         model_files.check_output(path)
@@ -160,7 +159,7 @@ def is_leader(engine: str | None) -> bool:
     try:
         from mpi4py import MPI
     except ImportError:
-        raise ValueError("--engine mpi needs mpi4py: pip install 'margrave[mpi]'") from None
+        raise ValueError(f"--engine mpi needs mpi4py: {install('mpi')}") from None
     return bool(MPI.COMM_WORLD.rank == 0)
 
 
@@ -173,7 +172,7 @@ def local_dask(estimator: KernelEstimator) -> Iterator[None]:
     try:
         import distributed
     except ImportError:
-        raise ValueError("--engine dask needs Dask: pip install 'margrave[dask]'") from None
+        raise ValueError(f"--engine dask needs Dask: {install('dask')}") from None
     with distributed.Client(host="127.0.0.1", dashboard_address=None) as client:
         estimator.set_params(engine=client)
         yield
@@ -212,36 +211,84 @@ def tune(
     kernel: KernelName = None,
     grid: Annotated[
         list[str] | None,
-        typer.Option("--grid", help="NAME=VALUE,VALUE,...; by default C and gamma"),
+        typer.Option(
+            "--grid",
+            metavar="NAME=VALUE,VALUE,...",
+            help="values to try; may be repeated",
+            show_default="powers of two for C and gamma that are not given",
+        ),
     ] = None,
-    folds: Annotated[int, typer.Option("-v", "--folds", help="cross-validation folds")] = 5,
-    scoring: Annotated[
-        str | None, typer.Option("--scoring", help="scorer name of scikit-learn")
-    ] = None,
+    C: Penalty = None,
+    gamma: Gamma = None,
+    degree: Degree = None,
+    coef0: Coef0 = None,
+    nu: Nu = None,
+    epsilon: Epsilon = None,
     tol: Tol = None,
     memory: Memory = None,
+    weight: Weight = None,
+    folds: Annotated[
+        int, typer.Option("-v", "--folds", metavar="N", help="cross-validation folds")
+    ] = 5,
+    scoring: Annotated[
+        str | None,
+        typer.Option(
+            "--scoring",
+            metavar="NAME",
+            help="scorer of scikit-learn",
+            show_default="accuracy or R2",
+        ),
+    ] = None,
+    prune: Annotated[
+        bool, typer.Option(help="drop settings that score badly on the first folds")
+    ] = True,
     scale: Scale = "none",
     label: Label = None,
     settings: Set = None,
+    solver: Solver = None,
+    time_limit: TimeLimit = None,
     jobs: Jobs = None,
-    format: Annotated[str, typer.Option("--format", help="margrave, libsvm, liblinear")] = "auto",
+    format: Format = "auto",
     quiet: Quiet = False,
 ) -> int:
-    """Cross-validate a grid of parameters on DATA and write the best model."""
-    rest = {"tol": tol, "n_jobs": jobs}
-    estimator = estimator_from(kind, kernel, None, memory, rest, settings)
-    path = output or f"{data}.margrave"
+    """Cross-validate a grid of parameters on DATA and write the best model.
+
+    Parameters that are given as options keep their value.
+    """
+    rest: dict[str, object] = {
+        "C": C,
+        "degree": degree,
+        "coef0": coef0,
+        "nu": nu,
+        "epsilon": epsilon,
+        "tol": tol,
+    }
+    rest |= {"solver": solver, "n_jobs": jobs}
+    estimator = estimator_from(kind, kernel, gamma, memory, rest, settings)
+    path = model_files.chosen_name(output, data)
     format = model_files.chosen_format(path, format, scale)
     model_files.check_output(path)
-    values = grid_of(grid, estimator)
+    fixed = {name for name, value in {**rest, "gamma": gamma}.items() if value is not None}
+    values = grid_of(grid, estimator, fixed)
     table = load(data, estimator, label)
+    y = table.labels(data)
+    if weight:
+        estimator.set_params(class_weight=estimators.class_weights(weight, y))
     scaler = estimators.make_scaler(scale, table.X)
     X = table.X if scaler is None else scaler.fit_transform(table.X)
     begin = time.perf_counter()
-    verbose = 0 if quiet else 1
-    search = Tuner(estimator, values, cv=folds, scoring=scoring, n_jobs=jobs, verbose=verbose)
+    search = Tuner(
+        estimator,
+        values,
+        cv=folds,
+        scoring=scoring,
+        prune=prune,
+        n_jobs=jobs,
+        time_limit=time_limit,
+        verbose=0 if quiet else 1,
+    )
     try:
-        search.fit(X, table.labels(data))
+        search.fit(X, y)
     except KeyboardInterrupt:
         if hasattr(search, "best_params_"):
             show(f"best so far: {best_of(search)}")
@@ -261,37 +308,53 @@ def best_of(search: Tuner) -> str:
     return f"{', '.join(words)}; score {search.best_score_:.6g}"
 
 
-def grid_of(grid: list[str] | None, estimator: KernelEstimator) -> dict[str, list[Any]]:
-    """Values to try: as given, or powers of two for C and gamma."""
+def grid_of(
+    grid: list[str] | None, estimator: KernelEstimator, fixed: Collection[str]
+) -> dict[str, list[Any]]:
+    """Values to try: as given, or powers of two for C and gamma; none of fixed parameters."""
     known = estimator.get_params(deep=False)
-    if not grid:
-        powers = [2.0**e for e in range(-3, 10, 2)]
-        name = next((name for name in ("C", "lam", "nu") if name in known), None)
-        values: dict[str, list[Any]] = {}
-        if name is not None:
-            values[name] = [0.1, 0.2, 0.3, 0.5, 0.7] if name == "nu" else powers
-        if "gamma" in KERNELS.get(estimator.kernel, ()):
-            values["gamma"] = [2.0**e for e in range(-9, 4, 2)]
-        return values
-    found = {}
-    for text in grid:
+    found: dict[str, list[Any]] = {}
+    for text in grid or []:
         name, listed = estimators.assignment(text, "--grid")
         if name not in known:
             raise ValueError(f"{type(estimator).__name__} has no parameter {name!r}")
+        if name in fixed:
+            raise ValueError(f"--grid {name}: it has a value already, by an option of its own")
         found[name] = [estimators.word_or_number(value) for value in listed.split(",")]
-    return found
+        for value in found[name]:
+            _check_value(estimator, name, value)
+    if grid:
+        return found
+    powers = [2.0**e for e in range(-3, 10, 2)]
+    main = next((name for name in ("C", "lam", "nu") if name in known), None)
+    if main is not None:
+        found[main] = [0.1, 0.2, 0.3, 0.5, 0.7] if main == "nu" else powers
+    if "gamma" in KERNELS.get(estimator.kernel, ()):
+        found["gamma"] = [2.0**e for e in range(-9, 4, 2)]
+    return {name: values for name, values in found.items() if name not in fixed}
+
+
+def _check_value(estimator: KernelEstimator, name: str, value: object) -> None:
+    """Raise for a value that every fit would refuse."""
+    try:
+        clone(estimator).set_params(**{name: value})._check_parameters()
+    except ValueError as error:
+        raise ValueError(f"--grid {name}=VALUE,VALUE,...: {error}") from None
 
 
 @app.command()
 def bench(
     data: Annotated[
-        str | None, typer.Argument(metavar="[DATA]", help="by default generated data")
+        str | None,
+        typer.Argument(metavar="DATA", help="as for train", show_default="generated rows"),
     ] = None,
     C: Penalty = None,
     gamma: Gamma = None,
     scale: Scale = "none",
     label: Label = None,
-    rows: Annotated[int, typer.Option("--rows", help="maximum number of training rows")] = 20_000,
+    rows: Annotated[
+        int, typer.Option("--rows", metavar="N", help="maximum number of training rows")
+    ] = 20_000,
     jobs: Jobs = None,
 ) -> int:
     """Compare SVC with scikit-learn's SVC on the same rows; a fifth of them is held out."""

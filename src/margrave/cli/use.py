@@ -124,7 +124,7 @@ def evaluate(
     estimator = final_estimator(found)
     y = quality.labels_for(estimator, table.labels(data))
     predicted = found.predict(table.X)
-    facts = {"rows": float(len(y)), **quality.figures(estimator, y, predicted)}
+    facts = {"rows": len(y), **quality.figures(estimator, y, predicted)}
     if as_json:
         show(json.dumps(facts))
         return 0

@@ -16,6 +16,7 @@ from weakref import finalize
 import numpy as np
 
 from margrave import _core
+from margrave.extras import install
 
 T = TypeVar("T")
 
@@ -31,8 +32,8 @@ def import_cupy() -> ModuleType:
         import cupy
     except ImportError as missing:
         raise ValueError(
-            "engine='cuda' needs CuPy: pip install 'margrave[cuda]', or cupy-cuda12x for a driver"
-            f" of CUDA 12 ({missing})"
+            f"engine='cuda' needs CuPy: {install('cuda')}, or cupy-cuda12x for a driver of CUDA 12"
+            f" ({missing})"
         ) from missing
     found: ModuleType = cupy
     return found

@@ -33,13 +33,14 @@ from margrave.engines.remote import (
     unpack,
     unpack_answers,
 )
+from margrave.extras import install
 from margrave.rows import Places
 
 try:
     import distributed
     from distributed.protocol import to_serialize
 except ImportError as error:
-    raise ImportError('the engine "dask" needs: pip install "margrave[dask]"') from error
+    raise ImportError(f'the engine "dask" needs: {install("dask")}') from error
 
 __all__ = ["DaskWorkers", "distributed"]
 

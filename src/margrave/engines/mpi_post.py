@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from margrave.engines.remote import Frames, pack, unpack
+from margrave.extras import install
 
 try:
     from mpi4py import MPI as mpi
 except (ImportError, RuntimeError) as error:  # no package, or no library for it
-    raise ImportError(f'the engine "mpi" needs: pip install "margrave[mpi]" ({error})') from error
+    raise ImportError(f'the engine "mpi" needs: {install("mpi")} ({error})') from error
 
 __all__ = ["Post", "interrupts_noted", "mpi"]
 

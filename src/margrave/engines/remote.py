@@ -33,13 +33,14 @@ from numpy.typing import NDArray
 
 from margrave.engines.base import Arguments, ShardLost, Shards, build, leaves, size_of
 from margrave.engines.tree import Sums, children, combine, total
+from margrave.extras import install
 from margrave.rows import Piece, Places, RemoteRows, assemble, is_remote
 from margrave.typing import VectorLike
 
 try:
     import cloudpickle
 except ImportError as error:
-    what = 'engines elsewhere need: pip install "margrave[dask]" or pip install "margrave[mpi]"'
+    what = f"engines elsewhere need: {install('dask')} or {install('mpi')}"
     raise ImportError(what) from error
 
 Frames = list[Any]  # a pickle, and the raw buffers beside it as arrays of bytes
