@@ -546,14 +546,47 @@ def test_several_problems_are_resumed(tmp_path, monkeypatch):
     np.testing.assert_allclose(again.objectives_, expected.objectives_, rtol=1e-12)
 
 
+MINE = {"version": "1", "parameters": "p", "targets": "t", "weights": "w", "rows": [[5, "r"]]}
+
+
 def test_checkpoints_of_others_are_refused(tmp_path):
     X, y = golden.load("moons")
-    Checkpoint(tmp_path, "of others").save({}, {})
+    Checkpoint(tmp_path, {**MINE, "version": "0.1"}).save({}, {})
     with pytest.raises(ValueError, match="belongs to other data or parameters"):
         SVC(solver=BlockMinimization(checkpoint=tmp_path)).fit(X, y)
     (tmp_path / "margrave-checkpoint.npz").write_bytes(b"half a file")
     with pytest.raises(ValueError, match="cannot be read"):
         SVC(solver=BlockMinimization(checkpoint=tmp_path)).fit(X, y)
+
+
+def test_a_checkpoint_tells_what_is_other(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((20_000, 2))
+    y, weight = X[:, 0] > 0, np.ones(20_000)
+
+    def stop(record):
+        raise InterruptedError
+
+    def fit(X=X, y=y, weight=weight, **more):
+        solver = BlockMinimization(blocks=2, partition="random", checkpoint=tmp_path)
+        given = {"C": 1.0, "gamma": 1.0, "callbacks": stop, **more}
+        return SVC(solver=solver, **given).fit(X, y, weight)
+
+    with pytest.raises(InterruptedError):
+        fit()
+    for what, other in {
+        "other parameters": {"gamma": 2.0},
+        "other weights, or C": {"C": 2.0},
+        "other labels": {"y": np.where(np.arange(20_000) == 17, ~y, y)},
+        "other weights": {"weight": np.where(np.arange(20_000) == 17, 2.0, weight)},
+        "other rows, from 16,384 to 19,999": {
+            "X": np.where(np.arange(20_000)[:, None] == 17_000, X + 1.0, X)
+        },
+    }.items():
+        with pytest.raises(ValueError, match=what):
+            fit(**other)
+    with pytest.raises(InterruptedError):  # the same are not refused
+        fit()
 
 
 @pytest.mark.parametrize("layout", [np.asarray, sparse.csr_array])
@@ -576,7 +609,7 @@ def test_checkpoints_know_every_row(tmp_path, layout):
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.99])
 def test_checkpoints_that_are_damaged(tmp_path, share):
-    kept = Checkpoint(tmp_path, "mine")
+    kept = Checkpoint(tmp_path, MINE)
     kept.save({"beta": np.arange(1000.0)}, {"round": 2})
     file = tmp_path / "margrave-checkpoint.npz"
     whole = file.read_bytes()
@@ -599,9 +632,35 @@ def test_a_full_disk_does_not_end_a_fit(tmp_path, monkeypatch, caplog):
     assert model.converged_ and "No space left" in caplog.text
 
 
+def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    kept = Checkpoint(tmp_path, MINE)
+    kept.save({"beta": np.zeros(3)}, {})
+    monkeypatch.setattr("margrave.solvers.distributed.checkpoint.os.fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        kept.save({"beta": np.ones(3)}, {})
+    assert [path.name for path in tmp_path.iterdir()] == ["margrave-checkpoint.npz"]
+    assert kept.load()[0]["beta"].tolist() == [0.0, 0.0, 0.0]  # the last one is whole
+
+
+def test_an_altered_checkpoint_is_refused(tmp_path):
+    """Also if whoever altered it has kept the format."""
+    kept = Checkpoint(tmp_path, MINE)
+    kept.save({"beta": np.arange(3.0)}, {"round": 2})
+    file = tmp_path / "margrave-checkpoint.npz"
+    with np.load(file) as found:
+        arrays = dict(found)
+    arrays["beta"][1] = 7.0
+    np.savez(file, **arrays)
+    with pytest.raises(ValueError, match="altered"):
+        kept.load()
+
+
 def test_checkpoints_where_fsspec_says():
     pytest.importorskip("fsspec")
-    kept = Checkpoint("memory://somewhere/run", "mine")
+    kept = Checkpoint("memory://somewhere/run", MINE)
     assert kept.load() is None
     kept.save({"beta": np.arange(3.0)}, {"round": 2})
     arrays, numbers = kept.load()

@@ -11,6 +11,7 @@ a function that works for all: `blocks_of`, `runs_of`, `sample_rows`, `row_range
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
@@ -232,9 +233,15 @@ class Piece(ABC):
     """Contiguous rows in one place: what is known about them without loading them."""
 
     def __init__(
-        self, shape: tuple[int, int], dtype: np.dtype[Any], is_sparse: bool, nbytes: int
+        self,
+        shape: tuple[int, int],
+        dtype: np.dtype[Any],
+        is_sparse: bool,
+        nbytes: int,
+        digest: str,
     ) -> None:
         self.shape, self.dtype, self.is_sparse, self.nbytes = shape, dtype, is_sparse, nbytes
+        self.digest = digest
 
     @abstractmethod
     def take(self, places: Places) -> Matrix:
@@ -376,10 +383,59 @@ def assemble(
     return found
 
 
-def outline(rows: Matrix) -> tuple[tuple[int, int], np.dtype[Any], bool, int]:
-    """Shape, type, whether sparse, and bytes of rows, the arguments of a `Piece`."""
+Outline: TypeAlias = "tuple[tuple[int, int], np.dtype[Any], bool, int, str]"
+
+
+def outline(rows: Matrix) -> Outline:
+    """Shape, type, whether sparse, bytes and digest of rows, the arguments of a `Piece`."""
     n_rows, n_columns = rows.shape
-    return (n_rows, n_columns), rows.dtype, is_csr(rows), size_in_bytes(rows)
+    return (n_rows, n_columns), rows.dtype, is_csr(rows), size_in_bytes(rows), digest_of(rows)
+
+
+def digest_of(rows: Matrix) -> str:
+    """A digest of every entry.
+
+    Examples
+    --------
+    >>> digest_of(np.zeros((2, 1))) == digest_of(np.zeros((1, 2)))
+    False
+    """
+    digest = hashlib.blake2b(f"{rows.shape} {rows.dtype}".encode(), digest_size=16)
+    entries: Any = rows
+    for array in (rows.indptr, rows.indices, rows.data) if is_csr(rows) else (entries,):
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def digests_of(X: AnyRows, step: int) -> list[tuple[int, str]]:
+    """Digests of all rows: of so many rows, or of a piece, at a time, with where each one ends.
+
+    Examples
+    --------
+    >>> [end for end, _ in digests_of(np.zeros((5, 1)), 2)]
+    [2, 4, 5]
+    """
+    if isinstance(X, RemoteRows):  # from where they are; which of them, in which order, adds to it
+        found = []
+        for end, at in _runs_of_pieces(X):
+            places = np.ascontiguousarray(X.place[at])
+            digest = hashlib.blake2b(X.pieces[X.piece[at.start]].digest.encode(), digest_size=16)
+            digest.update(places.data)
+            found.append((end, digest.hexdigest()))
+        return found
+    return [
+        (at.start + min(first + step, block.shape[0]), digest_of(block[first : first + step]))
+        for at, block in blocks_of(X)
+        for first in range(0, block.shape[0], step)
+    ]
+
+
+def _runs_of_pieces(X: RemoteRows) -> Iterator[tuple[int, slice]]:
+    """Runs of rows in the same piece, with where they end."""
+    first = 0
+    for end in boundaries(X, 1).tolist():
+        yield end, slice(first, end)
+        first = end
 
 
 # --- rows wherever they are ----------------------------------------------------------------------

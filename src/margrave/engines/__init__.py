@@ -1,6 +1,7 @@
 """Engines hold the shards of a strategy and run their methods.
 
 base.py     the interface: Engine, Shards, ShardLost
+recovery.py what a fit does about lost workers, and about those that join
 tree.py     the tree along which calls travel, sums along it, and how much traffic that is
 serial.py   one shard after the other, the reference
 threads.py  the threads of this process, the default
@@ -18,7 +19,8 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from margrave.engines.base import MOST_LOSSES, Engine, ShardLost, Shards, is_collection
+from margrave.engines.base import Engine, ShardLost, Shards, is_collection
+from margrave.engines.recovery import Arrivals, Recovery
 from margrave.engines.serial import Serial
 from margrave.engines.threads import Threads
 from margrave.engines.tree import Traffic
@@ -32,11 +34,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ENGINES",
-    "MOST_LOSSES",
     "MPI",
+    "Arrivals",
     "Cuda",
     "Dask",
     "Engine",
+    "Recovery",
     "Serial",
     "ShardLost",
     "Shards",

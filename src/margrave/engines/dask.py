@@ -7,13 +7,14 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from margrave.engines.base import ShardLost, is_collection
 from margrave.engines.dask_workers import DaskWorkers, distributed
+from margrave.engines.recovery import Recovery
 from margrave.engines.remote import (
     Assembly,
     Kept,
@@ -27,8 +28,10 @@ from margrave.engines.remote import (
     remote_rows,
     undivided,
 )
-from margrave.rows import Matrix, Piece, Places, RemoteRows, outline
+from margrave.rows import Matrix, Outline, Piece, Places, RemoteRows, outline
 from margrave.typing import MatrixLike, VectorLike
+
+K = TypeVar("K")
 
 
 class Dask:
@@ -149,7 +152,7 @@ class Dask:
         """
         submit = self.workers.client.submit
         kept = [submit(_prepare, prepare, part, pure=False) for part in self._partitions(X)]
-        known = self._gather([submit(_outline, one, pure=False) for one in kept])
+        known = self._gather([submit(_known, one, pure=False) for one in kept])
         pieces = [_DaskPiece(self, *both) for both in zip(kept, known, strict=True)]
         return RemoteRows.of(pieces, [facts for _, facts in known])
 
@@ -169,6 +172,17 @@ class Dask:
         return futures
 
     def _gather(self, futures: Sequence[distributed.Future]) -> list[Any]:
+        """Bring results here, from other workers if some are lost meanwhile."""
+
+        def gather() -> list[Any]:
+            self._await(futures)
+            holders = self._whereabouts({number: one.key for number, one in enumerate(futures)})
+            return self.workers.gather(futures, itertools.chain(*holders.values()))
+
+        return Recovery().steadily(gather)
+
+    def _await(self, futures: Sequence[distributed.Future]) -> None:
+        """Wait for tasks; raise for one that failed."""
         looked = time.monotonic()
         while not all(future.done() for future in futures):
             time.sleep(0.01)
@@ -176,41 +190,61 @@ class Dask:
                 self.workers.staff()  # raises if no worker is left
                 looked = time.monotonic()
         for number, future in enumerate(futures):
-            if future.status == "error" and isinstance(future.exception(), ValueError):
-                raise ValueError(f"partition {number}: {future.exception()}")
-        found: list[Any] = self.workers.client.gather(list(futures), direct=True)
-        return found
+            if future.status == "error":
+                error = future.exception()
+                if isinstance(error, ValueError):
+                    raise ValueError(f"partition {number}: {error}")
+                raise error
+            if future.status != "finished":
+                raise RuntimeError(f"partition {number} was {future.status} by the Dask scheduler")
 
     def _holders(self, rows: Iterable[RemoteRows]) -> dict[Piece, list[str]]:
         """Workers that hold the pieces of rows; waits for those that Dask has to recompute."""
         pieces = {one.pieces[number] for one in rows for number, _ in one.by_piece()}
-        kept = {piece: piece.future.key for piece in pieces if isinstance(piece, _DaskPiece)}
+        kept: dict[Piece, str] = {}
+        for piece in pieces:
+            if isinstance(piece, _DaskPiece):
+                if piece.future.status in ("error", "cancelled", "lost"):
+                    raise RuntimeError("rows were lost with their worker and cannot be recomputed")
+                kept[piece] = piece.future.key
+        return self._whereabouts(kept)
+
+    def _whereabouts(self, kept: Mapping[K, str]) -> dict[K, list[str]]:
+        """Workers that have the results of these keys; waits while Dask computes them again."""
         end = time.monotonic() + self.wait
         while kept:
             known = self.workers.scheduler("who_has", keys=list(kept.values()))
             lost = self.workers.lost
-            holders: dict[Piece, list[str]] = {
-                piece: [worker for worker in known[key] if worker not in lost]
-                for piece, key in kept.items()
+            holders = {
+                one: [worker for worker in known.get(key, ()) if worker not in lost]
+                for one, key in kept.items()
             }
-            missing = [piece for piece in kept if not holders[piece]]
+            missing = [key for one, key in kept.items() if not holders[one]]
             if not missing:
                 return holders
-            if any(piece.future.status in ("error", "cancelled") for piece in missing):
+            states = self.workers.scheduler("get_task_status", keys=missing)
+            if any(states.get(key) in (None, "forgotten", "erred") for key in missing):
                 raise RuntimeError("rows were lost with their worker and cannot be recomputed")
-            keepers = sorted({worker for piece in missing for worker in known[kept[piece]]})
-            if keepers and time.monotonic() > end:
-                raise ShardLost(keepers, "no other worker has the rows")
+            silent = sorted({worker for key in missing for worker in known.get(key, ())})
+            if silent and time.monotonic() > end:
+                raise RuntimeError(
+                    f"only {', '.join(silent)} has some of the rows, and does not answer"
+                )
             self.workers.staff()  # raises if no worker is left to recompute them
             time.sleep(0.05)
         return {}
 
     def take(self, piece: _DaskPiece, places: Places) -> Matrix:
-        """Bring some rows here."""
+        """Bring some rows here, from other workers if some are lost meanwhile."""
         rows = RemoteRows([piece], np.zeros(1, np.int64), places[:1])
-        [[worker, *_]] = self._holders([rows]).values()
-        brought: Matrix = self.workers.take(worker, piece.future.key, places)
-        return brought
+
+        def take() -> Matrix:
+            [[worker, *_]] = self._holders([rows]).values()
+            wanted = Kept((worker, ""), piece.future.key, places, piece.digest)
+            brought: Matrix = self.workers.take(worker, wanted)
+            return brought
+
+        return Recovery().steadily(take)
 
     # --- orders -----------------------------------------------------------------------------
 
@@ -246,7 +280,8 @@ class Dask:
                 return piece.take(places)
             source = worker if worker in holders[piece] else holders[piece][0]
             sources.add(source)
-            return Kept((source, self.workers.open([source])[source]), piece.future.key, places)
+            site = source, self.workers.open([source])[source]
+            return Kept(site, piece.future.key, places, piece.digest)
 
         return assembly(rows, find)
 
@@ -254,7 +289,9 @@ class Dask:
 class _DaskPiece(Piece):
     """A partition held by workers."""
 
-    def __init__(self, engine: Dask, future: distributed.Future, known: tuple[Any, Any]) -> None:
+    def __init__(
+        self, engine: Dask, future: distributed.Future, known: tuple[Outline, Any]
+    ) -> None:
         super().__init__(*known[0])
         self.engine, self.future = engine, future
 
@@ -286,10 +323,12 @@ def _place(address: str) -> str:
     return address.rpartition("://")[2]
 
 
-def _prepare(prepare: Callable[[Any], tuple[Any, Any]], partition: object) -> tuple[Any, Any]:
-    return prepare(partition)
+def _prepare(
+    prepare: Callable[[Any], tuple[Any, Any]], partition: object
+) -> tuple[Matrix, Outline, Any]:
+    rows, facts = prepare(partition)
+    return rows, outline(rows), facts
 
 
-def _outline(kept: tuple[Any, Any]) -> tuple[Any, Any]:
-    rows, facts = kept
-    return outline(rows), facts
+def _known(kept: tuple[Matrix, Outline, Any]) -> tuple[Outline, Any]:
+    return kept[1:]

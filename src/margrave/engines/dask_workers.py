@@ -187,11 +187,26 @@ class DaskWorkers:
             self._drop(workers, number)
             raise
 
-    def take(self, worker: str, name: str, places: Places) -> Any:
+    def take(self, worker: str, kept: Kept) -> Any:
         """Fetch some of the rows that a worker holds."""
         key = self.open([worker])[worker]
-        call = self._send(worker, key, "take", name, places)
+        call = self._send(worker, key, "take", kept.name, kept.places, kept.digest)
         return unpack_answers(self._collect({call: worker})[worker])[0]
+
+    def gather(self, futures: Sequence[distributed.Future], holders: Iterable[str]) -> list[Any]:
+        """Fetch results of tasks from the workers that have them."""
+        call = self._spawn(self.client._gather(list(futures), direct=True))
+        watched, seen = set(holders), dict[str, tuple[float, float]]()
+        try:
+            while not wait([call], _CHECK).done:
+                if gone := self._silent(watched, seen):
+                    self.lose(gone)
+                    raise ShardLost(list(gone), "; ".join(dict.fromkeys(gone.values())))
+        except BaseException:
+            call.cancel()
+            raise
+        found: list[Any] = call.result()
+        return found
 
     def _collect(
         self,
@@ -319,8 +334,13 @@ class _Actor:
     async def end(self) -> None:
         self._site.close()
 
-    async def take(self, name: str, places: Places) -> list[Parcel]:
-        rows, _ = self._worker.data[name]
+    async def take(self, name: str, places: Places, digest: str) -> list[Parcel]:
+        rows, (*_, now), _ = self._worker.data[name]
+        if now != digest:
+            raise ValueError(
+                "rows of a lost worker were computed again, and are not the same: make the"
+                " collection reproducible, or persist it"
+            )
         return [(None, pack(await asyncio.to_thread(rows.__getitem__, places))[0])]
 
     async def _ended(self, number: int, work: Coroutine[Any, Any, list[Parcel]]) -> list[Parcel]:
@@ -392,9 +412,10 @@ class _Actor:
         worker, key = kept.worker
         try:
             if worker == self._worker.address:
-                found = await self.take(kept.name, kept.places)
+                found = await self.take(kept.name, kept.places, kept.digest)
             else:
-                found = await _execute(self._worker, worker, key, "take", kept.name, kept.places)
+                wanted = kept.name, kept.places, kept.digest
+                found = await _execute(self._worker, worker, key, "take", *wanted)
         except _UNREACHED as error:
             what = f"{self._worker.address} could not get rows from it ({type(error).__name__})"
             raise ShardLost([worker], what) from error

@@ -154,11 +154,12 @@ def unpack_answers(parcels: Sequence[Parcel]) -> list[Any]:
 
 @dataclass(frozen=True)
 class Kept:
-    """Rows that a worker keeps under a name."""
+    """Rows that a worker keeps under a name; with the digest of all that it keeps there."""
 
     worker: Any
     name: Any
     places: Places
+    digest: str = ""
 
 
 @dataclass(frozen=True)

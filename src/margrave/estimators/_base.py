@@ -25,6 +25,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted
 
+from margrave.engines import Recovery
 from margrave.estimators._advice import advice, outside
 from margrave.estimators._card import card_of, on_card, on_workers_cards
 from margrave.estimators._context import FitContext
@@ -65,6 +66,7 @@ class KernelEstimator(CheckedInput):
 
     _context: FitContext | None = None  # set by a search while it fits and scores
     _early: EarlyModel | None = None  # see `early_`
+    _recovery: Recovery  # of a fit, while it lasts
     _cure: ClassVar[str] = ""  # advice for hulls that overlap
     # of classifiers: "binary", "ovo", "ovr", or the name of a joint loss
     _scheme: str | None = None
@@ -133,6 +135,7 @@ class KernelEstimator(CheckedInput):
                 progress=progress,
                 engine="dask" if self.engine is None and data.is_remote else self.engine,
                 rough=context is not None and context.rough,
+                recovery=self._recovery,
             )
             as_published = getattr(solver, "as_published", False)
             try:

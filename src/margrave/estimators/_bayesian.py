@@ -125,6 +125,7 @@ class BayesianEstimator(KernelEstimator):
                 seed=self._seed(),
                 progress=progress,
                 engine="dask" if self.engine is None and data.is_remote else self.engine,
+                recovery=self._recovery,
             )
             problems = self._featured(problems_on(data), X, rows, settings)
             found = []

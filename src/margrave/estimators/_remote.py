@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from margrave._sklearn import _check_feature_names
 from margrave.cuda import in_kind, is_on_card, on_host
-from margrave.engines import EngineLike, is_collection, resolve_engine
+from margrave.engines import EngineLike, Recovery, is_collection, resolve_engine
 from margrave.engines.cuda import is_card
 from margrave.rows import AnyRows, Matrix, RemoteRows, is_csr, is_remote
 from margrave.typing import MatrixLike, SparseLike, VectorLike
@@ -142,19 +142,19 @@ def portable(engine: EngineLike) -> EngineLike:
 def on_every_rank(
     fit: Callable[Concatenate[S, MatrixLike, P], S],
 ) -> Callable[Concatenate[S, MatrixLike, P], S]:
-    """Decorate `fit`: under MPI rank 0 is the driver, and all ranks get the fitted model."""
+    """Decorate `fit`: it survives lost workers; under MPI rank 0 leads, and all get the model."""
     signature = inspect.signature(fit)
 
     @functools.wraps(fit)
     def led(self: S, X: MatrixLike, *args: P.args, **kwargs: P.kwargs) -> S:
         engine = self.engine if self.engine != "mpi" else resolve_engine("mpi", 1)
         if not isinstance(engine, RankEngine):
-            return fit(self, X, *args, **kwargs)
+            return _steadily(self, lambda: fit(self, X, *args, **kwargs))
 
         def lead() -> dict[str, Any]:
             given, self.engine = self.engine, engine  # the one that all ranks use
             try:
-                fit(self, X, *args, **kwargs)
+                _steadily(self, lambda: fit(self, X, *args, **kwargs))
             finally:
                 self.engine = given
             mine = self.get_params(deep=False)
@@ -171,6 +171,26 @@ def on_every_rank(
         return self
 
     return led  # type: ignore[return-value]  # X may be a keyword
+
+
+def _steadily(estimator: KernelEstimator, fit: Callable[[], R]) -> R:
+    """The loop of recovery around a whole fit; solvers repeat their own steps.
+
+    Here only what has no checkpoint is repeated, such as fetching labels. It begins with the
+    attributes that the estimator had.
+    """
+    before = dict(vars(estimator))
+    recovery = Recovery()
+
+    def begin_anew() -> None:
+        estimator.__dict__.clear()
+        estimator.__dict__.update(before, _recovery=recovery)
+
+    begin_anew()
+    try:
+        return recovery.steadily(fit, begin_anew)
+    finally:
+        estimator.__dict__.pop("_recovery", None)
 
 
 def lazily(

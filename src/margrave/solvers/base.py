@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
 from numbers import Integral, Real
@@ -13,7 +13,7 @@ from typing import NoReturn, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from margrave.engines import EngineLike
+from margrave.engines import EngineLike, Recovery
 from margrave.problem import BaseProblem, Floats, Problem, Solution, StopReason, is_single
 from margrave.progress import FOREVER, Progress
 from margrave.resources import parse_bytes
@@ -32,7 +32,7 @@ class Settings:
     ``tol`` is the relative duality gap, ``memory_limit`` for caches and buffers beyond the data
     (None: half of what is free), ``engine`` where strategies with several workers run (None: the
     threads of this process). A ``rough`` solution ends with the running figures of the working set
-    instead of a certificate.
+    instead of a certificate. ``recovery`` repeats steps in which workers were lost.
     """
 
     tol: float
@@ -42,6 +42,7 @@ class Settings:
     progress: Progress
     engine: EngineLike = None
     rough: bool = False
+    recovery: Recovery = field(default_factory=Recovery, repr=False, compare=False)
 
     @property
     def is_over(self) -> bool:

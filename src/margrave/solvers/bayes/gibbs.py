@@ -18,8 +18,6 @@ Draws do not approach the optimum: J stays about half the number of weights abov
 
 from __future__ import annotations
 
-import itertools
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +29,7 @@ from sklearn.base import BaseEstimator
 from margrave import _core
 from margrave.blocks.augmented import AugmentedBlock, drawn_sums, sides_of, stream_of, symmetric
 from margrave.blocks.augmented_joint import JointAugmentedBlock
-from margrave.engines import MOST_LOSSES, Engine, ShardLost, resolve_engine
+from margrave.engines import Engine, resolve_engine
 from margrave.models import Posterior
 from margrave.problem import (
     BaseProblem,
@@ -47,8 +45,6 @@ from margrave.solvers.base import Settings, check_integer, solver_of_all
 from margrave.solvers.bayes.mixing import Trace
 from margrave.solvers.linear.joint_maximization import joint_pieces
 from margrave.solvers.linear.shards import pieces_of
-
-logger = logging.getLogger("margrave")
 
 _DRIVER = 1 << 62  # the random stream for draws of weights, not used by any rows
 
@@ -115,14 +111,8 @@ class Gibbs(BaseEstimator):  # type: ignore[misc]
         """Sample the weights of a linear problem whose C_i are 2 s_i."""
         self.check()
         engine = resolve_engine(settings.engine, settings.threads)
-        for attempt in itertools.count(1):
-            try:
-                return self._sample(problem, lam, settings, engine)
-            except ShardLost as lost:  # start again, with bitwise the same result
-                if attempt == MOST_LOSSES:
-                    raise RuntimeError(f"workers were lost {attempt} times: {lost}") from lost
-                logger.warning("%s; starting again", lost)
-        raise AssertionError
+        # after a loss again from the start, with bitwise the same result
+        return settings.recovery.steadily(lambda: self._sample(problem, lam, settings, engine))
 
     def _sample(
         self, problem: BaseProblem, lam: float, settings: Settings, engine: Engine

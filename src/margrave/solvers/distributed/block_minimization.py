@@ -28,7 +28,7 @@ from sklearn.base import BaseEstimator
 
 from margrave import _core
 from margrave.blocks.point import Change, Points, stack
-from margrave.engines import Engine, ShardLost, resolve_engine
+from margrave.engines import Engine, resolve_engine
 from margrave.partitions import Partition, Parts, Random, clustering, resolve_partition
 from margrave.problem import BaseProblem, Floats, Problem, Solution, is_joint
 from margrave.progress import Progress
@@ -43,7 +43,7 @@ from margrave.solvers.base import (
     refuse_unless,
     unfinished,
 )
-from margrave.solvers.distributed.checkpoint import Checkpoint, fingerprint
+from margrave.solvers.distributed.checkpoint import Checkpoint, identity, warned
 from margrave.solvers.distributed.cluster import Cluster
 from margrave.solvers.distributed.working_set import DistributedSet
 from margrave.solvers.divide.parts import Division, PartOptions
@@ -148,7 +148,7 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
         moves = self._moves(problems, settings, division.engine)
         kept = found = None
         if self.checkpoint is not None:
-            kept = Checkpoint(self.checkpoint, fingerprint(problems, solver="pbm"))
+            kept = Checkpoint(self.checkpoint, identity(problems, solver="pbm"))
             found = kept.load()
         parts = Parts(found[0]["label"]) if found else self._parts(division, problems)
         begun = problems if starts is not None else division.problems
@@ -162,7 +162,8 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
             with closing(run):
                 solutions = run.solve(with_rounds=starts is None)
         if kept is not None and all(solution.converged for solution in solutions):
-            kept.remove()
+            with warned("the checkpoint was not removed"):
+                kept.remove()
         return solutions
 
     def _core_on_card(
@@ -285,16 +286,17 @@ class _Run:
     def start(self, starts: Sequence[Floats]) -> None:
         """Start from given variables."""
         for p, (problem, beta) in enumerate(zip(self.problems, starts, strict=True)):
-            while True:
-                try:
-                    self.cluster.become(p, problem, problem.feasible(beta), "float64")
-                    self.cluster.save(phase="rounds", done=0)
-                    break
-                except _core.Stopped:  # without scores the starts cannot be evaluated
-                    self.is_inconsistent = True
-                    return
-                except ShardLost as lost:
-                    self.cluster.recover(lost)
+            begin = problem.feasible(beta)
+
+            def take(p: int = p, problem: Problem = problem, begin: Floats = begin) -> None:
+                self.cluster.become(p, problem, begin, "float64")
+                self.cluster.save(phase="rounds", done=0)
+
+            try:
+                self.cluster.steadily(take)
+            except _core.Stopped:  # without scores the starts cannot be evaluated
+                self.is_inconsistent = True
+                return
 
     def resume(self, arrays: dict[str, Any], numbers: dict[str, Any]) -> None:
         """Continue from a checkpoint of an earlier run."""
@@ -324,19 +326,30 @@ class _Run:
 
         A round without the time for its step leaves the blocks where they were.
         """
-        cluster, enough = self.cluster, False
+        cluster, enough, version = self.cluster, False, self.cluster.version
+
+        def step() -> bool | None:
+            """A round, and whether it moved anything; None if there was enough."""
+            nonlocal enough, version
+            if version != cluster.version:  # a worker was lost
+                self.done = cluster.saved[2].get("done", 0)
+                enough, self.figures, self.idle = False, [], 0
+                version = cluster.version
+            cluster.save(phase="rounds", done=self.done)
+            if enough or self.done == self.limit:
+                return None
+            if cluster.arrivals.have_come():
+                cluster.spread()
+                version = cluster.version
+            return self._round()
+
         while True:
             try:
-                cluster.save(phase="rounds", done=self.done)
-                if enough or self.done == self.limit:
-                    return False
-                moved = self._round()
+                moved = cluster.steadily(step)
             except _core.Stopped:
                 return True
-            except ShardLost as lost:
-                self.done = cluster.recover(lost).get("done", 0)
-                enough, self.figures, self.idle = False, [], 0
-                continue
+            if moved is None:
+                return False
             self.done += 1
             stop = self._report()
             if self.settings.is_over:
@@ -496,7 +509,7 @@ class _Run:
         core = DistributedSet(self.cluster, p, problem, precision, kernels.given_size)
         plan = self._plan(p) if self.moves else None
         if self.kept.get("p") == p and self.kept["precision"] == precision:
-            core.restore(self.kept)
+            core.resume(self.kept)
             core.notes = self.kept["notes"]
             self.kept = {}
         core.is_inconsistent = self.is_inconsistent
@@ -523,6 +536,7 @@ class _Run:
                 has_set=solver.finish is not None,
                 spreads=True,
                 shows=len(self.problems) == 1 and not self.problems[0].is_hull,
+                recovery=settings.recovery,
             )
         return self.plans[p]
 

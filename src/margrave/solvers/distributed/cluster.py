@@ -2,34 +2,36 @@
 
 Every shard holds the dual variables and scores of its rows (`blocks/kernel.py`). From time to time
 the driver fetches this state as a checkpoint. When a worker is lost (or, with a checkpoint folder,
-the whole run), the work since the last checkpoint is repeated, with bitwise the same results.
+the whole run), the work since the last checkpoint is repeated, with bitwise the same results: all
+calls are steps of `steadily`, which builds the shards anew where a loss has destroyed them.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from margrave.blocks import BlockState, KernelBlock
 from margrave.blocks.point import stack
-from margrave.engines import MOST_LOSSES, Engine, ShardLost, Shards
+from margrave.engines import Arrivals, Engine, Shards
 from margrave.partitions import Parts
 from margrave.problem import Data, Floats, Problem
 from margrave.progress import FOREVER
 from margrave.rounds import floor_for
 from margrave.rows import size_in_bytes
 from margrave.solvers.base import CHEAP, Settings
-from margrave.solvers.distributed.checkpoint import Checkpoint
+from margrave.solvers.distributed.checkpoint import Checkpoint, warned
 
 logger = logging.getLogger("margrave")
 
 Rows = NDArray[np.int64]
+T = TypeVar("T")
 
 
 class Cluster:
@@ -62,11 +64,14 @@ class Cluster:
         # state of each shard, their problems, and what the strategy needs
         self.saved: tuple[list[list[BlockState]] | None, list[Problem], dict[str, Any]]
         self.saved = (None, list(problems), {})
-        self.losses, self.moved_before, self.checkpoint_bytes = 0, 0, 0
+        self.moved_before, self.checkpoint_bytes = 0, 0
         self.exchanged = 0  # bytes, by what is released or was not a call of these shards
         self.single: set[int] = set()  # problems whose scores are sums of single-precision values
         self.shards: Shards
-        self._begin(None)
+        self.has_shards = False
+        self.version = 0  # how often they were built; then their state is that of a checkpoint
+        self.arrivals = Arrivals(engine)
+        self.steadily(lambda: None)
 
     def bound(self, p: int) -> float:
         """The loss of zero scores; minus it is a lower bound on the dual value."""
@@ -75,6 +80,19 @@ class Cluster:
         return float(problem.loss.core().value(problem.y, problem.C, nothing).sum())
 
     # --- calls -----------------------------------------------------------------------------
+
+    def steadily(self, step: Callable[[], T]) -> T:
+        """Run a step on the shards, again from the last checkpoint if a worker is lost.
+
+        A step finds by `version` that the shards are back at the checkpoint.
+        """
+
+        def on_shards() -> T:
+            if not self.has_shards:
+                self._build()
+            return step()
+
+        return self.settings.recovery.steadily(on_shards, self.abandon)
 
     def map(self, method: str, *args: object) -> list[Any]:
         """Call a method of all shards."""
@@ -91,12 +109,13 @@ class Cluster:
     @property
     def moved(self) -> int:
         """Bytes sent to and from the shards in rounds, without those of checkpoints."""
-        return self.moved_before + self.shards.moved - self.checkpoint_bytes
+        now = self.shards.moved - self.checkpoint_bytes if self.has_shards else 0
+        return self.moved_before + now
 
     @property
     def numbers(self) -> int:
         """Numbers exchanged with the shards so far, without forwarding and checkpoints."""
-        return (self.exchanged + self.shards.exchanged) // 8
+        return (self.exchanged + (self.shards.exchanged if self.has_shards else 0)) // 8
 
     # --- the point -------------------------------------------------------------------------
 
@@ -147,33 +166,24 @@ class Cluster:
         if self.checkpoint is not None:
             self._write(states, driver)
 
-    def recover(self, lost: ShardLost) -> dict[str, Any]:
-        """Return to the last checkpoint on the remaining workers; the strategy's own data."""
-        self._count(lost)
-        states, problems, driver = self.saved
-        self.problems = list(problems)
-        self.moved_before = self.moved
-        self.exchanged += self.shards.exchanged
+    def spread(self) -> None:
+        """At a checkpoint: spread the shards over all workers, also those that have joined."""
+        logger.info("workers have joined; the rows are spread over all of them")
+        self.abandon()
+        self._build()
+
+    def abandon(self) -> None:
+        """Give up the shards, and return to the problems of the last checkpoint."""
         self.close()
-        self._begin(states)
-        return driver
+        self.problems = list(self.saved[1])
 
-    def _begin(self, states: list[list[BlockState]] | None) -> None:
-        """Build the shards, again after each loss of a worker."""
-        while True:
-            try:
-                self.shards = self._scatter(states)
-                return
-            except ShardLost as lost:
-                self._count(lost)
-
-    def _count(self, lost: ShardLost) -> None:
-        self.losses += 1
-        if self.losses > MOST_LOSSES:
-            raise RuntimeError(
-                f"workers were lost {self.losses} times in one fit, the last time: {lost}"
-            ) from lost
-        logger.warning("%s; continuing from the last checkpoint", lost)
+    def _build(self) -> None:
+        """Build the shards, with the state of the last checkpoint."""
+        self.arrivals.begin()
+        self.shards = self._scatter(self.saved[0])
+        self.has_shards = True
+        self.version += 1
+        self.arrivals.settle()
 
     def resume(self, arrays: dict[str, NDArray[Any]], numbers: dict[str, Any]) -> None:
         """Continue from a checkpoint on disk."""
@@ -194,9 +204,8 @@ class Cluster:
                         looked_at,
                     )
                 )
-        self.close()
-        self._begin(states)
         self.saved = (states, list(self.problems), numbers)
+        self.abandon()
 
     def _write(self, states: list[list[BlockState]], driver: dict[str, Any]) -> None:
         assert self.checkpoint is not None
@@ -215,10 +224,8 @@ class Cluster:
             name: value.tolist() if isinstance(value, np.ndarray) else value
             for name, value in driver.items()
         }
-        try:
+        with warned("no checkpoint was written, and the fit goes on without"):
             self.checkpoint.save(arrays, numbers)
-        except OSError as error:  # a full disk must not end the fit
-            logger.warning("no checkpoint was written (%s); the fit goes on without", error)
 
     # --- shards ----------------------------------------------------------------------------
 
@@ -271,7 +278,11 @@ class Cluster:
 
     def close(self) -> None:
         """Release the shards."""
-        self.shards.close()
+        if self.has_shards:
+            self.moved_before = self.moved
+            self.exchanged += self.shards.exchanged
+            self.has_shards = False
+            self.shards.close()
 
     def __enter__(self) -> Cluster:
         return self

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from margrave import _core
 from margrave.blocks import Candidates, Fresh
 from margrave.blocks.point import fixed_part, own_scores, row_biases, stack
-from margrave.engines import ShardLost
 from margrave.problem import Data, Floats, Problem
 from margrave.progress import FOREVER
 from margrave.rounds import Record, Watch, floor_for, run_rounds, set_size
@@ -94,6 +93,7 @@ class DistributedSet:
         self.is_settled = False  # whether the last figures are of the last checkpoint
         self.has_shrinking = True  # unless `ActiveSet` does it
         self.is_inconsistent = False  # some shards have applied a step, and others have not
+        self.version = 0  # of the shards to which this state belongs
 
     # --- a round -----------------------------------------------------------------------------
 
@@ -326,17 +326,13 @@ class DistributedSet:
             if elapsed >= time_left:
                 return "stopped", records
             try:
-                self._begin()
-                status = self._round(target)
+                status = self._steadily(lambda: self._round(target))
                 self.has_ended = status != "running"
                 records.append({**self.state.last, "ago": 0.0})
-            except ShardLost as lost:
-                self.restore(self.cluster.recover(lost))
             except _core.Stopped:  # before the scores of the start were computed
                 self.is_inconsistent = True
                 return "stopped", records
-            except KeyboardInterrupt:  # some shards have made a step, and others have not
-                self.interrupted = self.is_inconsistent = True
+            except KeyboardInterrupt:
                 return "stopped", records
         return status, records
 
@@ -344,32 +340,31 @@ class DistributedSet:
         """Figures from scores in double precision; None if there is no time."""
         if time_left <= 0.0:
             return None
-        rounds, is_safe, lost_rounds = self.state.rounds, False, False
-        while True:
-            try:
-                self._begin()
-                while self.state.rounds < rounds:  # rounds lost with a worker
-                    self._round(self.target)
-                if lost_rounds and self.has_ended:  # the last round, which made no step
+        rounds, version, is_safe = self.state.rounds, self.version, False
+
+        def ask() -> Record:
+            nonlocal is_safe
+            while self.state.rounds < rounds:  # rounds lost with a worker
+                self._round(self.target)
+            if not is_safe:
+                if self.version != version and self.has_ended:  # the last one, which made no step
                     self._round(self.target)
                 self._update_inactive()
-                if not is_safe:
-                    self._save()
-                    is_safe = True
-                points, coef = self.cluster.support(self.p)
-                self.cluster.map(
-                    *("certify", self.p, points, coef, self.state.bias), time.time() + time_left
-                )
-                self.answers = None
-                return self._settled()  # the certified point is the one that is returned
-            except ShardLost as lost:
-                self.restore(self.cluster.recover(lost))
-                lost_rounds = not is_safe
-            except _core.Stopped:  # some shards have recomputed their scores
-                return None
-            except KeyboardInterrupt:
-                self.interrupted = self.is_inconsistent = True
-                return None
+                self._save()
+                is_safe = True
+            points, coef = self.cluster.support(self.p)
+            self.cluster.map(
+                *("certify", self.p, points, coef, self.state.bias), time.time() + time_left
+            )
+            self.answers = None
+            return self._settled()  # the certified point is the one that is returned
+
+        try:
+            return self._steadily(ask)
+        except _core.Stopped:  # some shards have recomputed their scores
+            return None
+        except KeyboardInterrupt:
+            return None
 
     def figures(self) -> Record:
         """Figures from the running scores, or of the last checkpoint after Ctrl-C in a step."""
@@ -377,11 +372,17 @@ class DistributedSet:
             return self._saved_figures()
         if self.is_settled:
             return {**self.state.last, "ago": 0.0}
-        try:
-            self._begin()
+        rounds = self.state.rounds
+
+        def ask() -> Record:
+            if self.state.rounds < rounds:  # lost with a worker: there is no time to repeat them
+                raise _core.Stopped
             self._update_inactive()  # the gap is that of all rows
             return self._settled()
-        except (ShardLost, KeyboardInterrupt, _core.Stopped):
+
+        try:
+            return self._steadily(ask)
+        except (KeyboardInterrupt, _core.Stopped):
             self.is_inconsistent = True
             return self._saved_figures()
 
@@ -485,15 +486,16 @@ class DistributedSet:
 
     def _steadily(self, ask: Callable[[], T]) -> T:
         """Ask the shards, again from the last checkpoint if a worker is lost."""
-        while True:
-            try:
-                self._begin()
-                return ask()
-            except ShardLost as lost:
-                self.restore(self.cluster.recover(lost))
-            except KeyboardInterrupt:
-                self.interrupted = self.is_inconsistent = True
-                raise
+
+        def from_here() -> T:
+            self._begin()
+            return ask()
+
+        try:
+            return self.cluster.steadily(from_here)
+        except KeyboardInterrupt:  # some shards may have made a step, and others not
+            self.interrupted = self.is_inconsistent = True
+            raise
 
     @property
     def work(self) -> tuple[int, int, int]:
@@ -596,7 +598,12 @@ class DistributedSet:
     # --- checkpoints -------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Set up the problem, with its own intercept; save a checkpoint where one is due."""
+        """Set up the problem, with its own intercept; save a checkpoint where one is due.
+
+        If the shards were built anew, they have the state of the last checkpoint.
+        """
+        if self.version != self.cluster.version:
+            self._restore()
         if not self.has_begun:
             if self.cluster.problems[self.p] is not self.problem:
                 beta = self.problem.feasible(self.cluster.gather(self.p))
@@ -607,9 +614,14 @@ class DistributedSet:
                 self.cluster.rebuild(self.p, "float64")
             self.cluster.map("disband")
             self.members, self.answers = Members(), None
-        if not self.has_begun or self.state.rounds >= self.saved_round + _BETWEEN_CHECKPOINTS:
+        is_due = self.state.rounds >= self.saved_round + _BETWEEN_CHECKPOINTS
+        have_come = self.cluster.arrivals.have_come()
+        if not self.has_begun or is_due or have_come:
             self._save()
         self.has_begun = True
+        if have_come:
+            self.cluster.spread()
+            self._restore()
 
     def _save(self) -> None:
         own = {**vars(self.state), "precision": self.precision, "stall": np.array(self.stall.state)}
@@ -617,23 +629,29 @@ class DistributedSet:
         self.cluster.save(phase="set", p=self.p, notes=self.notes, **own, **members)
         self.saved_round = self.state.rounds
 
-    def restore(self, kept: dict[str, Any]) -> None:
-        """Restart from a checkpoint: fetch the working set's rows again."""
-        if kept.get("phase") != "set" or kept["p"] != self.p or kept["precision"] != self.precision:
+    def _restore(self) -> None:
+        """Continue from the last checkpoint: fetch the working set's rows again."""
+        version, kept = self.cluster.version, self.cluster.saved[2]
+        mine = {"phase": "set", "p": self.p, "precision": self.precision}
+        if all(kept.get(name) == value for name, value in mine.items()):
+            self.resume(kept)
+            self.cluster.map("disband")
+            owner = np.asarray(kept["owner"], dtype=np.int32)
+            place = np.asarray(kept["place"], dtype=np.int64)
+            if len(owner):
+                self.answers = self._step(0, self._admit(0, owner, place), None)
+        else:
             self.has_begun = False
-            return
+        self.version = version
+
+    def resume(self, kept: dict[str, Any]) -> None:
+        """Take the state of a checkpoint, except what the shards have."""
         self.state = RoundState(**{field.name: kept[field.name] for field in fields(RoundState)})
         self.state.bias = np.asarray(kept["bias"])
         self.stall = self._new_stall_rule()
         self.stall.state = np.asarray(kept["stall"]).tolist()
         self.has_begun = True
         self.members, self.answers, self.saved_round = Members(), None, self.state.rounds
-        self.cluster.map("disband")
-        owner = np.asarray(kept["owner"], dtype=np.int32)
-        place = np.asarray(kept["place"], dtype=np.int64)
-        if len(owner) == 0:
-            return
-        self.answers = self._step(0, self._admit(0, owner, place), None)
 
 
 def _middle(top: float, bottom: float, otherwise: float) -> float:

@@ -10,8 +10,6 @@ Only one-class problems, whose sum is given, split it in proportion to the parts
 
 from __future__ import annotations
 
-import itertools
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
@@ -22,7 +20,7 @@ from numpy.typing import NDArray
 from margrave import _core
 from margrave.blocks import DualBlock, PartResult, has_zero, zero_result
 from margrave.blocks.card import solve_together
-from margrave.engines import MOST_LOSSES, ShardLost, resolve_engine
+from margrave.engines import resolve_engine
 from margrave.partitions import Centres, Partition, Parts, split
 from margrave.problem import BaseProblem, Data, Floats, RowNumbers, Solution, is_single
 from margrave.resources import in_words
@@ -35,8 +33,6 @@ Task = tuple[BaseProblem, Floats | None]  # a problem, and its start
 Tasks = Sequence[Task]  # of the same rows
 
 P = TypeVar("P", bound=BaseProblem)
-
-logger = logging.getLogger("margrave")
 
 _COPIES = 8  # fraction of the memory for copies of rows; packed for the core they take it twice
 # bytes of a fit beside the rows: labels, weights, parts and their order; targets, variables and
@@ -152,22 +148,22 @@ class Division(Generic[P]):
         """Solve the parts on the engine; all of them again if a worker is lost."""
         if self.data.device is not None:
             return solve_together(pieces, *how)
-        for attempt in itertools.count(1):
-            try:
-                with self.engine.scatter(DualBlock, pieces) as shards:
-                    try:
-                        shards.map("solve", *how)
-                    except KeyboardInterrupt:
-                        self.settings.progress.interrupt()
-                    found: list[list[PartResult | None]] = shards.map("found")
-                break
-            except ShardLost as lost:
-                if self.settings.is_over:  # Ctrl-C may have ended the workers too
-                    return [[None] * len(piece["problems"]) for piece in pieces]
-                if attempt == MOST_LOSSES:
-                    raise RuntimeError(f"workers were lost {attempt} times: {lost}") from lost
-                logger.warning("%s; its parts are solved again", lost)
-        return found
+        recovery = self.settings.recovery
+        before = recovery.losses
+
+        def solve() -> list[list[PartResult | None]]:
+            if recovery.losses > before and self.settings.is_over:
+                # Ctrl-C may have ended the workers too
+                return [[None] * len(piece["problems"]) for piece in pieces]
+            with self.engine.scatter(DualBlock, pieces) as shards:
+                try:
+                    shards.map("solve", *how)
+                except KeyboardInterrupt:
+                    self.settings.progress.interrupt()
+                found: list[list[PartResult | None]] = shards.map("found")
+            return found
+
+        return recovery.steadily(solve)
 
     def solve(
         self, parts: Parts, starts: Sequence[Floats] | None, options: PartOptions

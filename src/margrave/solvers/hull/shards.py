@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,14 +12,11 @@ from numpy.typing import NDArray
 from margrave import _core
 from margrave.blocks.corners import GRID
 from margrave.blocks.hull import fill
-from margrave.engines import MOST_LOSSES, ShardLost
 from margrave.engines.base import Shards
 from margrave.problem import BaseProblem, Floats, Problem, Solution
 from margrave.progress import FOREVER
 from margrave.solvers.base import CHEAP, Settings, check_start, refuse_unless, stop_reason
 from margrave.solvers.hull.distance import NOTHING, bounds, largest_square, refuse_overlap
-
-logger = logging.getLogger("margrave")
 
 _GATHERED = 512  # scores that are fetched to find a level among them
 
@@ -59,20 +55,9 @@ def solve_each(
     for number, problem in enumerate(problems):
         where = f"problem {number + 1} of {len(problems)}" if len(problems) > 1 else ""
         begin = None if starts is None else problem.feasible(starts[number])
-        solutions.append(_with_retries(run(problem, where), begin))
+        one = partial(run(problem, where).solve, begin)
+        solutions.append(settings.recovery.steadily(one))  # after a loss again from the start
     return refuse_overlap(problems, solutions, settings)
-
-
-def _with_retries(run: HullRun, start: Floats | None) -> Solution:
-    """Solve, again from the start when a worker is lost."""
-    for attempt in itertools.count(1):
-        try:
-            return run.solve(start)
-        except ShardLost as lost:
-            if attempt == MOST_LOSSES:
-                raise RuntimeError(f"workers were lost {attempt} times: {lost}") from lost
-            logger.warning("%s; starting again", lost)
-    raise AssertionError
 
 
 def find_levels(shards: Shards, ends: Sequence[Floats], totals: Floats) -> tuple[Floats, Floats]:

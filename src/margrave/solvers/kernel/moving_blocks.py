@@ -17,10 +17,9 @@ one to the other. `MovingBlocks.round` is one round of blocks.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ from margrave import _core, cuda
 from margrave.blocks.active import ActiveRows
 from margrave.blocks.card import Block
 from margrave.blocks.point import box_around, rate_along
-from margrave.engines import MOST_LOSSES, Engine, ShardLost, Shards
+from margrave.engines import Arrivals, Engine, Recovery, Shards
 from margrave.partitions import Partition, Random, clustering, split
 from margrave.problem import Data, Floats, Problem
 from margrave.progress import FOREVER
@@ -38,8 +37,6 @@ from margrave.rounds import Record
 from margrave.solvers.line_search import best_step
 
 Rows = NDArray[np.int64]
-
-logger = logging.getLogger("margrave")
 
 # Seconds in comments: covtype.binary, 464,810 rows, 32 workers (benchmarks/scaling.py).
 _BLOCK_ROWS = 2000  # about
@@ -71,6 +68,7 @@ class BlockPlan:
     spreads: bool = False  # whether what these add to the scores is also computed by the workers
     shows: bool = False  # whether callbacks get the model of each round of blocks
     done: int = 0  # rounds of blocks so far
+    recovery: Recovery = field(default_factory=Recovery)
 
     def is_over(self, violators: int) -> bool:
         """Whether the rest is left to the working set."""
@@ -96,7 +94,7 @@ class MovingBlocks:
         self.set_left = 0  # rounds of the working set until the next round of blocks
         self.is_useful = True  # until a round of blocks gains nothing
         self.idle = 0  # rounds of blocks in a row in which no variable has changed
-        self.precision, self.losses = precision, 0
+        self.precision, self.arrivals = precision, Arrivals(plan.engine)
         self.shards: Shards | None = None
         self.moved_before = 0  # bytes, by copies that are released
 
@@ -168,19 +166,19 @@ class MovingBlocks:
         return np.concatenate([part for part, _ in found])
 
     def _steadily(self, ask: Callable[[Shards], list[Any]]) -> list[Any]:
-        """Ask the workers; with new copies of the rows if one of them is lost."""
-        while True:
-            try:
-                if self.shards is None:
-                    self.shards = self._scattered()
-                    self.shards.map("hold", self.problem)
-                return ask(self.shards)
-            except ShardLost as lost:
-                self.losses += 1
-                if self.losses > MOST_LOSSES:
-                    raise RuntimeError(f"workers were lost {self.losses} times: {lost}") from lost
-                logger.warning("%s; the blocks are solved again", lost)
+        """Ask the workers; with new copies of the rows if one of them is lost, or has joined."""
+
+        def step() -> list[Any]:
+            if self.shards is not None and self.arrivals.have_come():
                 self.close()
+            if self.shards is None:
+                self.arrivals.begin()
+                self.shards = self._scattered()
+                self.shards.map("hold", self.problem)
+                self.arrivals.settle()
+            return ask(self.shards)
+
+        return self.plan.recovery.steadily(step, self.close)
 
     def _scattered(self) -> Shards:
         """For copies of the rows: one per worker of another process, one for all threads here."""

@@ -16,8 +16,6 @@ The dual point beta_i = b_i s_i (1 + a_i / c_i), clipped to its bounds, certifie
 
 from __future__ import annotations
 
-import itertools
-import logging
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -28,7 +26,7 @@ from scipy import linalg
 from sklearn.base import BaseEstimator
 
 from margrave import _core
-from margrave.engines import MOST_LOSSES, Engine, ShardLost, resolve_engine
+from margrave.engines import Engine, resolve_engine
 from margrave.problem import BaseProblem, Floats, Problem, RowNumbers, Solution, is_joint, is_single
 from margrave.progress import Progress
 from margrave.solvers.base import (
@@ -41,8 +39,6 @@ from margrave.solvers.base import (
 )
 from margrave.solvers.linear.augmentation import Coefficients, Figures, Weights, featured
 from margrave.solvers.linear.joint_maximization import JointWeights
-
-logger = logging.getLogger("margrave")
 
 LOSSES = ("hinge", "epsilon_insensitive")
 MODES = ("fast", "em")
@@ -180,14 +176,7 @@ class _Run:
 
     def with_retries(self, start: Floats | None) -> Solution:
         """Solve; when a worker is lost, start again, with bitwise the same result."""
-        for attempt in itertools.count(1):
-            try:
-                return self.solve(start)
-            except ShardLost as lost:
-                if attempt == MOST_LOSSES:
-                    raise RuntimeError(f"workers were lost {attempt} times: {lost}") from lost
-                logger.warning("%s; starting again", lost)
-        raise AssertionError
+        return self.settings.recovery.steadily(lambda: self.solve(start))
 
     def solve(self, start: Floats | None) -> Solution:
         """Iterate until the gap is certified or a budget used up."""

@@ -25,7 +25,6 @@ duality gap is 1/2 |grad P(z0)|^2: every epoch begins with its certificate.
 from __future__ import annotations
 
 import itertools
-import logging
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -38,7 +37,7 @@ from sklearn.base import BaseEstimator
 from margrave import _core
 from margrave.blocks import GradientBlock
 from margrave.blocks.passes import Passes
-from margrave.engines import MOST_LOSSES, Engine, ShardLost, Shards, resolve_engine
+from margrave.engines import Engine, Shards, resolve_engine
 from margrave.losses import SMOOTH_LOSSES
 from margrave.partitions import Partition, resolve_partition, split
 from margrave.problem import BaseProblem, Floats, Problem, Solution
@@ -55,7 +54,6 @@ from margrave.solvers.published.landmarks import compressed
 
 Rows = NDArray[np.int64]
 
-logger = logging.getLogger("margrave")
 
 METHODS = ("svrg", "csvrg", "dsvrg")
 _EXPLODED = 1e6  # times the first objective: the steps are too long
@@ -126,17 +124,14 @@ class VarianceReduced(BaseEstimator):  # type: ignore[misc]
         for number, problem in enumerate(self._checked(problems)):
             where = f"problem {number + 1} of {len(problems)}" if len(problems) > 1 else ""
             begin = None if starts is None else starts[number]
-            for attempt in itertools.count(1):
-                try:
-                    run = _Run(self, problem, settings, engine, where)
-                    solutions.append(run.solve(begin))
-                    break
-                except (
-                    ShardLost
-                ) as lost:  # start again, with bitwise the same result: epochs are short
-                    if attempt == MOST_LOSSES:
-                        raise RuntimeError(f"workers were lost {attempt} times: {lost}") from lost
-                    logger.warning("%s; starting again", lost)
+
+            def solve(
+                problem: Problem = problem, where: str = where, begin: Floats | None = begin
+            ) -> Solution:
+                return _Run(self, problem, settings, engine, where).solve(begin)
+
+            # after a loss from the start, with bitwise the same result: epochs are short
+            solutions.append(settings.recovery.steadily(solve))
         return solutions
 
     def _checked(self, problems: Sequence[BaseProblem]) -> list[Problem]:
