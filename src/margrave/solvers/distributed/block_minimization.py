@@ -305,6 +305,7 @@ class _Run:
                 self.cluster.problems[p] = self.problems[p]
             self.kept, self.finished = numbers, numbers["p"]
         self.done = numbers["done"] if numbers["phase"] == "rounds" else self.limit or 0
+        self.idle = numbers.get("idle", 0)
         self.cluster.resume(arrays, numbers)
 
     def solve(self, with_rounds: bool) -> list[Solution]:
@@ -332,10 +333,11 @@ class _Run:
             """A round, and whether it moved anything; None if there was enough."""
             nonlocal enough, version
             if version != cluster.version:  # a worker was lost
-                self.done = cluster.saved[2].get("done", 0)
-                enough, self.figures, self.idle = False, [], 0
+                last = cluster.saved[2]
+                self.done, self.idle = last.get("done", 0), last.get("idle", 0)
+                enough, self.figures = False, []
                 version = cluster.version
-            cluster.save(phase="rounds", done=self.done)
+            cluster.save(phase="rounds", done=self.done, idle=self.idle)
             if enough or self.done == self.limit:
                 return None
             if cluster.arrivals.have_come():
