@@ -4,12 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: help demo test test-gpu bench-gpu fuzz budgets bench papers lint docs dist changelog clean
+.PHONY: help demo test test-gpu sanitize-gpu bench-gpu fuzz budgets bench papers lint docs dist changelog clean
 
 help:
 	@echo "make demo   train on 100,000 generated rows; table and pictures"
 	@echo "make test   run the tests: about ten minutes on two cores"
 	@echo "make test-gpu   the tests of graphics cards, on a real one; bench-gpu measures it against threads"
+	@echo "make sanitize-gpu   the programs of cards under compute-sanitizer"
 	@echo "make fuzz   feed damaged files to all readers, and search for false certificates: four minutes"
 	@echo "make budgets  measure time and memory of every solver from outside, at 300,000 rows"
 	@echo "make bench  measure against scikit-learn and scikit-learn-intelex (needs MARGRAVE_DATA)"
@@ -50,7 +51,10 @@ test: $(VENV)/installed-test
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 test-gpu: $(VENV)/installed-test,cuda
-	MARGRAVE_CARD=1 $(BIN)/python -m pytest tests/test_cuda.py tests/test_cuda_sources.py
+	MARGRAVE_CARD=187 $(BIN)/python -m pytest tests/test_cuda.py tests/test_cuda_sources.py
+
+sanitize-gpu: $(VENV)/installed-test,cuda
+	$(BIN)/python -m tests.sanitize
 
 bench-gpu: $(VENV)/installed-bench,cuda
 	$(BIN)/python -m benchmarks.gpu

@@ -1,7 +1,7 @@
 """The programs of the card under a checker of memory and races: `make sanitize-gpu`.
 
 With a card compute-sanitizer runs small fits of every loss, kernel and strategy; without one the
-emulated card does, compiled with the checks of undefined behaviour. Exit code 1: something is wrong.
+emulated card does, compiled with checks of undefined behaviour. Exit code 1: something is wrong.
 """
 
 from __future__ import annotations
@@ -26,8 +26,12 @@ CHECKED = "-O1 -g -fsanitize=undefined,bounds -fno-sanitize-recover=all"
 def main(arguments: list[str]) -> int:
     """Check with each tool, or run the fits that are checked."""
     if arguments == ["fits"]:
-        _one_allocation_each()
-        fits()
+        if cuda.cards() == 0:
+            with emulated.card():
+                fits()
+        else:
+            _one_allocation_each()
+            fits()
         return 0
     fit = [sys.executable, "-m", "tests.sanitize", "fits"]
     if cuda.cards() == 0:
@@ -70,9 +74,6 @@ def fits() -> None:
 
 def _one_allocation_each() -> None:
     """Give each array memory of its own: from a pool, arrays would hide what is beside them."""
-    if cuda.cards() == 0:
-        emulated.card().__enter__()
-        return
     import cupy
 
     def allocate(size: int) -> object:
