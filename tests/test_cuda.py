@@ -315,6 +315,31 @@ def test_the_machine_certifies_what_the_card_has_solved(rows):
     assert model.set_params(engine=None).certify(X, y) <= 1e-7
 
 
+@pytest.mark.parametrize("name", ["exact", "dc", "pbm"])
+def test_rows_that_do_not_fit_on_the_card(name, monkeypatch):
+    X, y = make_classification(some(150, 1200), 10, flip_y=0.1, random_state=0)
+    how = {"gamma": 0.5, "solver": SOLVERS[name], "tol": 1e-4}
+    here = SVC(**how).fit(X, y)
+    usual = SVC(engine="cuda", **how).fit(X, y)
+    monkeypatch.setattr(cuda.rows, "_STAY", 0.0)
+    streamed = SVC(engine="cuda", **how).fit(X, y)
+    assert streamed.converged_ and streamed.objective_ == pytest.approx(here.objective_, rel=2e-4)
+    assert max(found.gap for found in exact_gaps(streamed, X, y)) <= streamed.gap_
+    assert np.allclose(streamed.decision_function(X), usual.decision_function(X), atol=0.05)
+
+
+def test_a_limit_of_memory_below_the_size_of_the_rows(monkeypatch):
+    X, y = make_classification(some(200, 3000), 3000, random_state=0)
+    X = X.astype(np.float32)
+    limit = X.nbytes
+    there = SVC(engine="cuda", memory_limit=limit, solver=WorkingSet(size=32)).fit(X, y)
+    assert there.objective_ == pytest.approx(SVC().fit(X, y).objective_, rel=2e-3)
+    monkeypatch.setattr(cuda.rows, "_STAY", 0.0)
+    K = Kernel("rbf", gamma=1e-3).values(X[:150], X[:150])
+    given = SVC(kernel="precomputed", engine="cuda").fit(K, y[:150])
+    assert given.converged_ and given.gap_ <= 1e-3
+
+
 def kinds():
     """CuPy, and torch where it finds the card: how they make an array, and read one."""
     import cupy

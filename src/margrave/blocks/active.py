@@ -107,7 +107,8 @@ class ActiveRows:
 
     def many(self, method: str, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Call a method several times."""
-        if method == "solve" and self.problem.data.device is not None:
+        rows = self.kernel_rows
+        if method == "solve" and isinstance(rows, cuda.KernelRows) and rows.stay(rows.dtype):
             return self._on_card(calls)
         return [getattr(self, method)(*call) for call in calls]
 

@@ -1,7 +1,9 @@
 """Problems on a graphics card, behind the interface of the compiled core.
 
 device.py       the card: memory, programs compiled for it when first used, Ctrl-C between steps
-rows.py         rows on the card: products with their kernel matrix, and scores of new rows
+rows.py         rows on the card: sums of their kernel values, and scores of new rows
+streamed.py     rows that do not fit there
+kernel_rows.py  products with the kernel matrix of either
 batch.py        many problems side by side, a working set each: one round of all
 working_set.py  the solver of one problem, in place of the core's WorkingSet
 linear_rows.py  passes over the rows of a linear model
@@ -21,8 +23,9 @@ from margrave.cuda.arrays import in_kind, is_on_card, on_host
 from margrave.cuda.batch import RUNNING, STALLED, Batch, Outline
 from margrave.cuda.clusters import nearest_centres, spatial_order
 from margrave.cuda.device import Device, cards, deferred_interrupt, own_card
+from margrave.cuda.kernel_rows import KernelRows
 from margrave.cuda.linear_rows import LinearRows
-from margrave.cuda.rows import KernelRows, scores_of
+from margrave.cuda.rows import scores_of
 from margrave.cuda.working_set import WorkingSet, start_of
 
 AnyKernelRows: TypeAlias = "_core.KernelRows | KernelRows"

@@ -11,6 +11,7 @@ The rounds of ``cpp/working_set.hpp``; one problem is a batch of one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,7 @@ from margrave.cuda.rows import (
     shares_of,
     tiles_function,
 )
+from margrave.cuda.streamed import StreamedRows
 
 Floats = NDArray[np.float64]
 
@@ -85,7 +87,7 @@ class Batch:
     Parameters
     ----------
     device : Device
-    rows : DeviceRows
+    rows : DeviceRows or StreamedRows
     kernel : Kernel
     dtype : {"float32", "float64"}
     loss : compiled loss
@@ -98,7 +100,7 @@ class Batch:
     def __init__(
         self,
         device: Device,
-        rows: DeviceRows,
+        rows: DeviceRows | StreamedRows,
         kernel: Kernel,
         dtype: str,
         loss: _core.Loss,
@@ -236,7 +238,11 @@ class Batch:
         self._run("choose_set", (self.number,), _WIDEST, self.pointers, self.parts, *chosen, free)
         leading = np.int32(self.leading)
         stride = np.int64(self.size * self.leading)
-        own = (self.rows.entries, self.rows.sizes, self.set_rows, self.set_first, self.set_count)
+        rows, numbers = self.rows, self.set_rows
+        if isinstance(rows, StreamedRows):
+            rows = rows.some(self.device.cupy.asnumpy(numbers))
+            numbers = self.device.cupy.arange(len(numbers), dtype="int32")
+        own = (rows.entries, rows.sizes, numbers, self.set_first, self.set_count)
         high, wide = -(-self.size // POINTS), -(-self.size // TILE_ROWS[self.dtype])
         grid = (high, wide, self.number)
         self._tiles("store", self.dtype, grid, own, own, self.block, stride, leading)
@@ -249,13 +255,21 @@ class Batch:
         self.add(self.changed_rows, self.set_first, self.changed_count, self.changed_coef)
 
     def add(
-        self, rows: Any, first: Any, count: Any, coef: Any, exact: DeviceRows | None = None
+        self,
+        rows: Any,
+        first: Any,
+        count: Any,
+        coef: Any,
+        exact: DeviceRows | StreamedRows | None = None,
     ) -> None:
         """Scores += sums over some rows of each problem of their coefficients times the kernel.
 
         With the `exact` rows in double precision.
         """
         of, dtype = (self.rows, self.dtype) if exact is None else (exact, "float64")
+        if isinstance(of, StreamedRows):
+            self._add_streamed(of, rows, first, count, coef)
+            return
         points = (of.entries, of.sizes, self.row, self.first, self.count)
         others = (of.entries, of.sizes, rows, first, count)
         total = np.int64(self.total)
@@ -274,6 +288,19 @@ class Batch:
             *(self.pointers, self.parts, count, self.added, total, np.int32(self.shares)),
         )
 
+    def _add_streamed(self, of: StreamedRows, *changes: Any) -> None:
+        """`add`, one problem after the other."""
+        cupy = self.device.cupy
+        rows, first, count, coef = map(cupy.asnumpy, changes)
+        numbers, weights = cupy.asnumpy(self.row), coef.astype(np.float64)[:, None]
+        for p in np.flatnonzero(count):
+            own = slice(int(self.firsts[p]), int(self.ends[p]))
+            some = slice(int(first[p]), int(first[p] + count[p]))
+            found = of.multiply(rows[some], weights[some], numbers[own], math.inf)
+            assert found is not None
+            self.scores[own] += cupy.asarray(found[0][:, 0])
+            self.whole[int(p), _AT["values"]] += found[1]
+
     def start(self) -> None:
         """Compute the scores of variables that are not zero."""
         own = self.own_scores()
@@ -291,7 +318,7 @@ class Batch:
         self.write("fixed_dual", dual - self.read()["dual"])
         self.write("status", RUNNING)  # it was measured without the others
 
-    def own_scores(self, exact: DeviceRows | None = None) -> Any:
+    def own_scores(self, exact: DeviceRows | StreamedRows | None = None) -> Any:
         """What the variables of each problem contribute to its own scores."""
         cupy = self.device.cupy
         used = cupy.flatnonzero(self.beta)
@@ -350,7 +377,7 @@ class Batch:
             (256,),
             (
                 self.device.struct(self.kernel.packed),
-                np.int32(self.rows.width),
+                np.int32(points[0].shape[1]),
                 *points,
                 *rows,
                 np.int32(1),

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from margrave.cuda.device import Device
-from margrave.cuda.rows import POINTS, DeviceRows, Rows, upload
+from margrave.cuda.rows import POINTS, DeviceRows, Rows, padded, stays, upload
 from margrave.rows import Matrix
 
 _AT_ONCE = 1 << 28  # distances at a time
@@ -17,21 +17,25 @@ _AT_ONCE = 1 << 28  # distances at a time
 def nearest_centres(device: Device, X: Matrix, centres: NDArray[np.floating[Any]]) -> Rows:
     """The nearest of some centres for each row; of equals the first."""
 
-    def make() -> DeviceRows:
-        return upload(device, X, "float32", centres.mean(axis=0, dtype=np.float64), False)
+    mean = centres.mean(axis=0, dtype=np.float64)
+
+    def copied(some: Matrix) -> DeviceRows:
+        return upload(device, some, "float32", mean, False)
 
     found = np.empty(X.shape[0], dtype=np.int64)
-    step = max(1, _AT_ONCE // max(1, len(centres)))
+    width = padded(X.shape[1])
+    step = max(1, min(_AT_ONCE // max(1, len(centres)), device.limit // (32 * width)))
+    stay = stays(device, X.shape[0], width, "float32")
     with device.at_work() as cupy:
-        rows = device.copy_of(X, "float32", make)
-        points = cupy.zeros((len(centres), rows.width), dtype=cupy.float32)
-        middle = rows.centre if len(rows.centre) else 0.0
-        points[:, : X.shape[1]] = cupy.asarray(centres - middle)
+        rows = device.copy_of(X, "float32", lambda: copied(X)) if stay else None
+        centre = mean if rows is None else rows.centre
+        points = cupy.zeros((len(centres), width), dtype=cupy.float32)
+        points[:, : X.shape[1]] = cupy.asarray(centres - (centre if len(centre) else 0.0))
         half_squares = 0.5 * (points * points).sum(axis=1)
         for first in range(0, X.shape[0], step):
-            some = rows.entries[first : first + step]
-            nearest = (half_squares - some @ points.T).argmin(axis=1)
-            found[first : first + step] = cupy.asnumpy(nearest)
+            at = slice(first, first + step)
+            some = copied(X[at]).entries if rows is None else rows.entries[at]
+            found[at] = cupy.asnumpy((half_squares - some @ points.T).argmin(axis=1))
     return found
 
 

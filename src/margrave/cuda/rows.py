@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -30,6 +28,7 @@ _WARPS = 8  # of a thread block of a tile
 _WORTH, _MANY = 0.7, 1024  # share of values up to which skipping pays, and rows
 _SKETCH = 1000  # rows from which a centre is computed
 NEGLIGIBLE = {"float32": 2.0**-36, "float64": 2.0**-70}  # as in cpp/kernel.hpp
+_STAY = 1 / 3  # share of the card's memory up to which rows stay there
 _FEW_OUTPUTS = 4  # columns of coefficients that are summed in tiles, with values computed for each
 
 
@@ -75,11 +74,21 @@ class DeviceRows:
         return int(self.entries.shape[1])
 
 
+def padded(features: int) -> int:
+    """Numbers from one row to the next."""
+    return -(-max(1, features) // _DEEP) * _DEEP
+
+
+def stays(device: Device, n: int, width: int, dtype: str) -> bool:
+    """Whether so many rows of this precision stay on the card, or are copied when needed."""
+    return n * width * np.dtype(dtype).itemsize <= _STAY * device.limit
+
+
 def upload(device: Device, X: Matrix, dtype: str, centre: Floats, is_given: bool) -> DeviceRows:
     """Copy rows to the card in some precision, dense, less the centre."""
     cupy = device.cupy
     n, d = X.shape
-    width = d if is_given else -(-max(1, d) // _DEEP) * _DEEP
+    width = d if is_given else padded(d)
     entries = cupy.zeros((n, width), dtype=dtype)
     sizes = cupy.zeros(n, dtype=dtype)
     middle = cupy.asarray(centre) if len(centre) else None
@@ -95,108 +104,6 @@ def upload(device: Device, X: Matrix, dtype: str, centre: Floats, is_given: bool
             exact = own.astype(cupy.float64)
             sizes[first : first + step] = (exact * exact).sum(axis=1)
     return DeviceRows(entries, sizes, centre)
-
-
-class KernelRows:
-    """Kernel rows on a card; the counterpart of the core's class of this name.
-
-    Parameters
-    ----------
-    device : Device
-    X : ndarray or CSR of shape (n, d)
-    kernel : compiled kernel with the offset, or None where X holds kernel values
-    offset : float
-    starts : list of int
-        Where the blocks of rows begin.
-    dtype : {"float32", "float64"}
-    make_host : function that returns the same rows in the core
-    """
-
-    def __init__(
-        self,
-        device: Device,
-        X: Matrix,
-        kernel: _core.Kernel | None,
-        offset: float,
-        starts: list[int],
-        dtype: str,
-        make_host: Callable[[], _core.KernelRows],
-    ) -> None:
-        self.device, self.X, self.core = device, X, kernel
-        self.starts, self.dtype, self.make_host = starts, dtype, make_host
-        self.kernel = Kernel.of(kernel, offset)
-        self.kernel_values = 0
-
-    @cached_property
-    def host(self) -> _core.KernelRows:
-        """The same rows in the core, in double precision, for what is done there."""
-        return self.make_host()
-
-    @cached_property
-    def centre(self) -> Floats:
-        """What is subtracted from rows before kernel values are computed."""
-        return np.empty(0) if self.core is None else self.host.centre
-
-    def rows(self, dtype: str) -> DeviceRows:
-        """The rows on the card in some precision."""
-        centre = self.centre
-
-        def make() -> DeviceRows:
-            return upload(self.device, self.X, dtype, centre, self.core is None)
-
-        found: DeviceRows = self.device.copy_of(self.X, dtype, make)
-        if not np.array_equal(found.centre, centre):  # of another kernel
-            self.device.forget(self.X, dtype)
-            found = self.device.copy_of(self.X, dtype, make)
-        return found
-
-    def upload(self) -> None:
-        """Copy the rows to the card."""
-        with self.device.at_work():
-            self.rows(self.dtype)
-
-    # --- the interface of the core's KernelRows ------------------------------------------------
-
-    def multiply(
-        self, rows: Rows, coef: Floats, points: Rows, exact: bool, time_left: float
-    ) -> tuple[Floats | None, bool]:
-        """K[points, rows] @ coef; None if the time is over."""
-        dtype = "float64" if exact else self.dtype
-        with self.device.at_work():
-            own = self.rows(dtype)
-            found = sums_of(
-                self.device, self.kernel, dtype, own, points, own, rows, coef, time_left, same=True
-            )
-        if found is None:
-            return None, False
-        self.kernel_values += found[1]
-        return found[0], False
-
-    def block_sums(self, rows: Rows, coef: Floats, block: int) -> Floats:
-        """coef.T @ K[rows, block]."""
-        points = np.arange(self.starts[block], self.starts[block + 1])
-        sums, _ = self.multiply(rows, coef, points, False, 1e18)
-        assert sums is not None
-        return np.ascontiguousarray(sums.T)
-
-    def diagonal(self, points: Rows) -> Floats:
-        """Kernel values of these rows with themselves."""
-        return self.host.diagonal(points)
-
-    def multiply_carefully(
-        self, rows: Rows, coef: Floats, points: Rows, time_left: float
-    ) -> tuple[Floats | None, Floats | None]:
-        """K[points, rows] @ coef by compensated sums, with bounds on the errors: by the core."""
-        return self.host.multiply_carefully(rows, coef, points, time_left)
-
-    def rounding(self, points: Rows) -> tuple[Floats, Floats, Floats]:
-        """What rounding does to kernel values; see the core."""
-        return self.host.rounding(points)
-
-    @property
-    def cached_bytes(self) -> int:
-        """Values are computed when needed."""
-        return 0
 
 
 def sums_of(
@@ -375,8 +282,7 @@ def scores_of(
     if kernel.shift_invariant and not is_csr(X) and not is_csr(points):
         some = points[:: points.shape[0] // _SKETCH + 1]
         centre = np.asarray(some).mean(axis=0, dtype=np.float64)
-    width = -(-max(1, X.shape[1]) // _DEEP) * _DEEP
-    bytes_per_row = 4 * width * np.dtype(precision).itemsize
+    bytes_per_row = 4 * padded(X.shape[1]) * np.dtype(precision).itemsize
     step = max(POINTS, device.limit // 4 // bytes_per_row)
     deadline = time.monotonic() + seconds
     found = np.empty((X.shape[0], coef.shape[1]))

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from margrave import _core
 from margrave.cuda.batch import CONVERGED, LARGEST_SET, RUNNING, Batch, Outline
 from margrave.cuda.device import deferred_interrupt
-from margrave.cuda.rows import KernelRows, Rows
+from margrave.cuda.kernel_rows import KernelRows
+from margrave.cuda.rows import Rows
 
 Floats = NDArray[np.float64]
 Record = dict[str, Any]
