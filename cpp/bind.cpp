@@ -143,7 +143,6 @@ std::vector<double> scores_of(const PyKernel& kernel, const PyRows& X, const PyR
     std::vector<double> out(std::size_t(X.rows.count) * coef.shape(1));
     nb::gil_scoped_release free;
     Threads pool(threads);
-    watch.interrupted = ctrl_c;
     watch.limit(seconds);
     const int outputs = int(coef.shape(1));
     TileSource<T> source(kernel.params, points.rows, X.rows, isa, pool);
@@ -195,11 +194,13 @@ nb::object tile(const PyKernel& kernel, const PyRows& A, const PyRows& B, const 
 }
 
 nb::object scores(const PyKernel& kernel, const PyRows& X, const PyRows& points, const Table& coef,
-                  const std::string& dtype, int threads, const std::string& isa, double seconds) {
+                  const std::string& dtype, int threads, const std::string& isa, double seconds,
+                  const std::optional<nb::callable>& stop_if) {
     check_features(X, points);
     if (std::int64_t(coef.shape(0)) != points.rows.count)
         throw nb::value_error("one row of coefficients per point is needed");
     Watch watch;
+    watch.interrupted = stop_if ? ctrl_c_or(*stop_if) : ctrl_c;
     const auto compute = is_double(dtype) ? scores_of<double> : scores_of<float>;
     std::vector<double> out =
         compute(kernel, X, points, coef, threads, seconds, choose_isa(isa), watch);
@@ -439,7 +440,7 @@ NB_MODULE(_core, m) {
           "up.");
     m.def("scores", &scores, nb::arg("kernel"), nb::arg("X"), nb::arg("points"), nb::arg("coef"),
           nb::arg("dtype") = "float64", nb::arg("threads") = 1, nb::arg("isa") = "",
-          nb::arg("seconds") = 1e18,
+          nb::arg("seconds") = 1e18, nb::arg("stop_if").none() = nb::none(),
           "Sums of coefficients times kernel values, for every row of X; raises Stopped when "
-          "the time is up.");
+          "the time is up, and KeyboardInterrupt when `stop_if` returns true.");
 }

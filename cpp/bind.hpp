@@ -49,6 +49,14 @@ inline bool ctrl_c() {
     return true;
 }
 
+// Ctrl-C, or a Python function says so: other threads than the main one do not see Ctrl-C.
+inline std::function<bool()> ctrl_c_or(const nb::callable& is_over) {
+    return [is_over] {
+        nb::gil_scoped_acquire hold;
+        return ctrl_c() || nb::cast<bool>(is_over());
+    };
+}
+
 [[noreturn]] inline void raise_interrupt() {
     PyErr_SetNone(PyExc_KeyboardInterrupt);
     throw nb::python_error();

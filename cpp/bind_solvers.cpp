@@ -80,6 +80,10 @@ class PyDescent {
         });
         return nb::make_tuple(rounds, steps, values);
     }
+    // A Python function that says whether to stop is asked as often as Ctrl-C is looked for.
+    void stop_if(const nb::callable& is_over) {
+        visit([&](auto& w) { w.watch.interrupted = ctrl_c_or(is_over); });
+    }
     bool interrupted() {
         bool was = false;
         visit([&](auto& w) { was = w.watch.was_interrupted; });
@@ -329,7 +333,8 @@ void bind_descents(nb::module_& m) {
         .def("fixed_part", &PyWorkingSet::fixed_part, nb::arg("active"), nb::arg("time_left"),
              "The contribution of all other rows to a problem on the active ones.")
         .def("adopt", &PyWorkingSet::adopt, nb::arg("active"), nb::arg("beta"), nb::arg("scores"),
-             nb::arg("time_left"));
+             nb::arg("time_left"))
+        .def("stop_if", &PyWorkingSet::stop_if, nb::arg("is_over"));
     descent_class<PyCoordinateDescent>(m, "CoordinateDescent",
                                        "One row after the other, in random order.")
         .def(nb::init<PyKernelRows&, const DualProblem&, std::uint64_t>(), nb::arg("kernel_rows"),
@@ -340,7 +345,8 @@ void bind_descents(nb::module_& m) {
              nb::arg("kernel_rows"), nb::arg("loss"), nb::arg("y"), nb::arg("n_classes"),
              nb::arg("C"), nb::arg("start").none(), nb::arg("bias"), nb::arg("size"),
              nb::keep_alive<1, 2>())
-        .def("set_bias", &PyJoint::set_bias, nb::arg("bias"));
+        .def("set_bias", &PyJoint::set_bias, nb::arg("bias"))
+        .def("stop_if", &PyJoint::stop_if, nb::arg("is_over"));
 }
 
 }  // namespace

@@ -113,7 +113,8 @@ struct InnerSolver {
         const T* changed = row(0);
         for (std::int64_t steps = 0;; ++steps) {
             const Single next = update_and_choose(change, changed);
-            if (steps >= p.max_steps || !(next.gain > 0) || !(next.violation > p.tolerance))
+            if (steps >= p.max_steps || !(next.gain > 0) || !(next.violation > p.tolerance) ||
+                is_over(steps))
                 return steps;
             const int i = next.i;
             const double before = p.beta[i];
@@ -134,7 +135,8 @@ struct InnerSolver {
         Swap last{0, row(0), row(0)};
         for (std::int64_t steps = 0;; ++steps) {
             const Raised raised = update_and_choose_raised(last);
-            if (steps >= p.max_steps || !(raised.violation > p.tolerance)) return steps;
+            if (steps >= p.max_steps || !(raised.violation > p.tolerance) || is_over(steps))
+                return steps;
             const int lowered = choose_lowered(raised);
             if (lowered < 0) return steps;
             last = {move_pair(raised.i, lowered), row(raised.i), row(lowered)};
@@ -160,6 +162,11 @@ struct InnerSolver {
         const T* raised;
         const T* lowered;
     };
+
+    // Every few milliseconds: whether to stop.
+    MARGRAVE_INLINE bool is_over(std::int64_t steps) const {
+        return steps % 1024 == 1023 && p.is_over(p.watch);
+    }
 
     // Adds the last step to the scores and finds the single step of largest decrease.
     MARGRAVE_INLINE Single update_and_choose(double change, const T* changed) {

@@ -79,7 +79,9 @@ struct Inner {
     double tolerance = 0;
     double negligible = 0;  // decrease of the objective that is not worth a step
     std::int64_t max_steps = 0;
-    T* scratch = nullptr;  // 7 arrays of `leading`
+    T* scratch = nullptr;                    // 7 arrays of `leading`
+    bool (*is_over)(void* watch) = nullptr;  // asked now and then; then the solution is unfinished
+    void* watch = nullptr;
 };
 
 template <class T>

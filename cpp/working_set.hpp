@@ -108,6 +108,7 @@ class WorkingSet : public MovingPoint<T> {
         if (!refresh_block(fresh)) return Status::stopped;
         // 4. the solution on W
         const std::vector<double> after = solve();
+        if (watch.stopped()) return Status::stopped;
 
         std::vector<std::pair<std::int64_t, double>> changes;
         for (std::size_t s = 0; s < members_.size(); ++s) {
@@ -166,6 +167,8 @@ class WorkingSet : public MovingPoint<T> {
         inner.negligible = negligible_;
         inner.max_steps = std::int64_t(100) * w;
         inner.scratch = scratch_.data();
+        inner.is_over = [](void* of) { return static_cast<Watch*>(of)->check(); };
+        inner.watch = &watch;
         steps_ += kernel_.isa->template operations<T>().solve(loss_, has_free_intercept_, inner);
         return values;
     }

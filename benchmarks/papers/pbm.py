@@ -3,7 +3,8 @@
     python -m benchmarks.papers.pbm [--only NAME ...] [--methods NAME ...] [--time-limit SECONDS]
 
 Table 2: the first step (each block's own model) and the solution to 1e-3, with the parameters of
-the paper. Blocks run on the threads of one process; `benchmarks/engines.py` uses clusters.
+the paper, on blocks that stay, as in the paper, and on blocks that move. Blocks run on the threads
+of one process; `benchmarks/engines.py` uses clusters.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ METHODS = {
     "pbm": Method("PBM (one round, then working set)", _fixed),
     "random": Method("the same on random blocks", partial(_fixed, partition="random")),
     "rounds": Method("PBM (rounds alone)", partial(_fixed, finish=None)),
+    "moving": Method("blocks that move, with a working set", _pbm),
+    "moving_rounds": Method("blocks that move, rounds alone", partial(_pbm, finish=None)),
     "set": Method("working set alone", partial(_pbm, blocks=2, rounds=0)),
 }
 TABLE_2 = Table("table2", tuple(METHODS), tuple(DATASETS))

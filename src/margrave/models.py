@@ -50,10 +50,12 @@ class Expansion:
         memory: int = 1 << 30,
         left: Callable[[], float] = forever,
         device: cuda.Device | None = None,
+        stop_if: Callable[[], bool] | None = None,
     ) -> Floats:
         """Evaluate the model on rows X (kernel values with all training rows if precomputed).
 
-        Raises ``_core.Stopped`` when no time is `left`.
+        Raises ``_core.Stopped`` when no time is `left`, and ``KeyboardInterrupt`` when `stop_if`
+        returns true.
         """
         used = np.flatnonzero(self.coef.any(axis=1))
         everything = len(used) == len(self.coef)
@@ -82,6 +84,7 @@ class Expansion:
                 self.precision,
                 threads if work > _SMALL_WORK else 1,
                 seconds=left(),
+                stop_if=stop_if,
             )
         result: Floats = sums + self.intercept
         return result

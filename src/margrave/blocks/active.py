@@ -140,6 +140,7 @@ class ActiveRows:
         terms = (part.loss.core(self.floor), part.y, part.C, beta)
         fixed = fixed_part(*terms, scores, scores - own, dual)
         core = part.core(kernel_rows, beta, size, self.floor, fixed)
+        core.stop_if(self.cancelled.is_set)
         watch = Watch(
             lambda: left_until(deadline),
             lambda records: (

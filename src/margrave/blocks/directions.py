@@ -74,6 +74,7 @@ class Directions(Point):
             terms = (self._loss(problem), problem.y, problem.C, state.beta)
             fixed = fixed_part(*terms, state.scores, state.scores - own, dual, bound=bound)
         core = problem.core(rows, None if cold else state.beta, size, self.floor, fixed)
+        core.stop_if(self.cancelled.is_set)
         limits, n = Limits(), len(problem.y)
         if rough:
             limits = replace(ROUGH, rounds=max(ROUGH.rounds, 4 * n // size))

@@ -155,7 +155,9 @@ class DualBlock:
             rows[key] = problem.data.kernel_rows(
                 key[0], left, _BUFFER, self.threads, problem.offset, cache
             )
-        return problem.core(rows[key], start, size, floor_for(tol))
+        core = problem.core(rows[key], start, size, floor_for(tol))
+        core.stop_if(self.cancelled.is_set)
+        return core
 
 
 def has_zero(problem: BaseProblem) -> bool:

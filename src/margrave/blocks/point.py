@@ -218,7 +218,8 @@ class Point:
     ) -> Floats:
         """Sums over rows of any block of coefficients times kernel values, for this block's rows.
 
-        Raises ``_core.Stopped`` at the `deadline` (seconds of ``time.time``).
+        Raises ``_core.Stopped`` at the `deadline` (seconds of ``time.time``), and
+        ``KeyboardInterrupt`` soon after `cancel`.
         """
         problem = self.problems[p]
         if problem is None:
@@ -228,8 +229,11 @@ class Point:
         total = np.array([problem.offset * coef.sum()])
         model = Expansion(points, coef[:, None], problem.data.kernel, total, precision)
         self.kernel_values += X.shape[0] * len(coef)
-        left, device = (lambda: left_until(deadline)), problem.data.device
-        return model.scores(X, self.threads, left=left, device=device)[:, 0]
+        left, device = left_until(deadline), problem.data.device
+        found = model.scores(
+            X, self.threads, left=lambda: left, device=device, stop_if=self.cancelled.is_set
+        )
+        return found[:, 0]
 
 
 def _zero(problem: Problem | None) -> BlockState:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,7 @@ class WorkingSet:
         self.started = known is not None or not beta.any()
         self.unknown = False
         self.interrupted = False
+        self.is_over: Callable[[], bool] = lambda: False
         self.rounds = self.steps = self.kernel_values = 0
         capacity = min(len(y), size, LARGEST_SET)
         self.stall = _core.StallRule(
@@ -94,6 +96,10 @@ class WorkingSet:
                 capacity,
             )
 
+    def stop_if(self, is_over: Callable[[], bool]) -> None:
+        """Ask a function before every round whether to stop."""
+        self.is_over = is_over
+
     # --- rounds --------------------------------------------------------------------------------
 
     def advance(
@@ -108,8 +114,9 @@ class WorkingSet:
             self.batch.write("status", RUNNING)
             for _ in range(max(0, max_rounds)):
                 spent = time.monotonic() - begin
-                if pressed[0] or spent >= time_left:
-                    self.interrupted |= pressed[0]
+                is_over = pressed[0] or self.is_over()
+                if is_over or spent >= time_left:
+                    self.interrupted |= is_over
                     return "stopped", records
                 if spent > seconds:
                     break
