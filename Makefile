@@ -51,7 +51,7 @@ test: $(VENV)/installed-test
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 test-gpu: $(VENV)/installed-test,cuda
-	MARGRAVE_CARD=191 $(BIN)/python -m pytest tests/test_cuda.py tests/test_cuda_sources.py
+	MARGRAVE_CARD=192 $(BIN)/python -m pytest tests/test_cuda.py tests/test_cuda_sources.py
 
 sanitize-gpu: $(VENV)/installed-test,cuda
 	$(BIN)/python -m tests.sanitize

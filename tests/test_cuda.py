@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.base import clone
-from sklearn.datasets import make_classification
+from sklearn.datasets import dump_svmlight_file, make_classification
 
 import margrave
 from margrave import (
@@ -338,6 +338,17 @@ def test_a_limit_of_memory_below_the_size_of_the_rows(monkeypatch):
     K = Kernel("rbf", gamma=1e-3).values(X[:150], X[:150])
     given = SVC(kernel="precomputed", engine="cuda").fit(K, y[:150])
     assert given.converged_ and given.gap_ <= 1e-3
+
+
+def test_the_command_line_uses_the_card(rows, run, tmp_path):
+    dump_svmlight_file(*rows, str(tmp_path / "rows.txt"))
+    for engine in ("cuda", "threads"):
+        words = "train", "rows.txt", "-o", engine, "--engine", engine, "--gamma", "0.1", "-q"
+        code, out, err = run(*words)
+        assert code == 0, out + err
+    there, here = (margrave.load(tmp_path / name) for name in ("cuda", "threads"))
+    assert there.objective_ == pytest.approx(here.objective_, rel=2e-3)
+    assert there.objective_ != here.objective_  # computed elsewhere
 
 
 def kinds():

@@ -14,7 +14,7 @@ from margrave.rows import Matrix
 
 Floats = NDArray[np.float64]
 
-_AT_ONCE = 16  # a part of the card's memory for the rows of one side of a product
+_AT_ONCE = 32  # a part of the card's memory for the rows of one side of a product
 _FEWEST = 16  # rows
 
 
