@@ -143,7 +143,11 @@ def measure(name: str, way: str) -> dict[str, Any]:
             model, spent = _fitted(_ours(case, solver, NEAR), given, y)
             seconds.append(spent)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        found |= {"gap": model.gap_, "iterations": model.n_iter_, "converged": model.converged_}
+        found |= {
+            "gap": model.gap_,
+            "iterations": int(np.sum(model.n_iter_)),
+            "converged": model.converged_,
+        }
         found |= {"peak_above_rows_bytes": 1024 * (peak - before), "solver": model.solver_}
         found |= {"peak_bytes": 1024 * peak}
         w, b, X = model.coef_.ravel(), float(np.ravel(model.intercept_)[0]), given

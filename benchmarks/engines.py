@@ -22,6 +22,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
+
 from benchmarks import data
 from benchmarks.marks import placed
 from benchmarks.measure import in_own_process, machine
@@ -132,7 +134,7 @@ def measure(case: Case, way: Way, generated: bool) -> dict[str, Any]:
         "objective": model.objective_,
         "gap": model.gap_,
         "converged": model.converged_,
-        "rounds": model.n_iter_,
+        "rounds": int(np.sum(model.n_iter_)),
         "rows": len(rows.y),
         "features": int(rows.X.shape[1]),
         "shards": case.blocks,

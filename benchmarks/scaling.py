@@ -26,6 +26,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
+
 from benchmarks import data
 from benchmarks.marks import placed
 from benchmarks.measure import in_own_process, machine
@@ -303,7 +305,7 @@ def _described(model: SVC) -> dict[str, Any]:
         "objective": model.objective_,
         "gap": model.gap_,
         "converged": model.converged_,
-        "rounds": model.n_iter_,
+        "rounds": int(np.sum(model.n_iter_)),
         "support_vectors": len(model.support_),
     }
 

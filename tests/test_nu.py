@@ -240,7 +240,7 @@ def test_wrong_parameters(model, message):
 
 def test_infeasible_nu_is_told_with_its_range():
     X, y = load("breast")  # 357 and 212 rows
-    with pytest.raises(ValueError, match=r"nu=0.8 is infeasible.*\(0, 0.745167\]"):
+    with pytest.raises(ValueError, match=r"infeasible: nu=0.8.*\(0, 0.745167\]"):
         NuSVC(0.8).fit(X, y)
     assert NuSVC(2 * 212 / 569, kernel="linear").fit(X, y).converged_
     weight = np.where(y > 0, 1.0, 0.1)

@@ -48,7 +48,8 @@ def true_gap(model, X, y, gamma):
 def assert_honest(model, X, y, gamma, caught):
     """Converged below tol, or warned; either way the gap that is stated is the true one."""
     gap = true_gap(model, X, y, gamma)
-    assert gap == pytest.approx(model.gap_, rel=1e-3, abs=1e-9)
+    # a bound on the rounding of margins, which cost C each, is part of the stated gap
+    assert gap == pytest.approx(model.gap_, rel=1e-3, abs=max(1e-9, 1e-13 * model.C))
     told = [w for w in caught if issubclass(w.category, ConvergenceWarning)]
     assert model.converged_ == (model.gap_ <= model.tol) == (not told)
     for warning in told:
@@ -189,7 +190,7 @@ def test_time_limit(slow):
 
 def test_max_iter(slow):
     X, y, parameters = slow
-    with pytest.warns(ConvergenceWarning, match="max_iter=3 was reached.*raise max_iter") as told:
+    with pytest.warns(ConvergenceWarning, match=r"max_iter=3\).*raise max_iter") as told:
         model = SVC(max_iter=3, **parameters).fit(X[:1500], y[:1500])
     assert model.n_iter_ <= 3 and len(model.history_) <= 4 and not model.converged_
     assert f"{model.gap_:.2g}" in str(told[0].message)

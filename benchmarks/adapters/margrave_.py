@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 import margrave
 
 PACKAGES = ("margrave", "numpy", "scipy", "scikit-learn")
@@ -19,7 +21,7 @@ def facts(model: Any) -> dict[str, Any]:
     return {
         "gap": float(model.gap_),
         "converged": bool(model.converged_),
-        "iterations": int(model.n_iter_),
+        "iterations": int(np.sum(model.n_iter_)),
         "solver": str(model.solver_),
         "objective": float(model.objective_),
         "kernel_values": kernel_values(model.history_),

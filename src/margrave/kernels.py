@@ -171,7 +171,10 @@ class Kernel:
         """Call a callable kernel and check what it returns."""
         if not callable(self.name):
             raise TypeError(f"the kernel {self.name!r} is evaluated by the compiled core")
-        found = self.name(A, B)
+        if 0 in (A.shape[0], B.shape[0]):
+            return np.zeros((A.shape[0], B.shape[0]))
+        items = A.dtype == object  # one per row, in a column
+        found = self.name(A[:, 0], B[:, 0]) if items else self.name(A, B)
         values = np.ascontiguousarray(found.toarray() if is_csr(found) else found, dtype=np.float64)
         if values.shape != (A.shape[0], B.shape[0]):
             raise ValueError(
@@ -188,6 +191,8 @@ def core_rows(X: Matrix) -> _core.Rows:
     if is_csr(X):
         indptr = np.ascontiguousarray(X.indptr, dtype=np.int64)
         return _core.Rows.csr(X.data, X.indices, indptr, X.shape[1])
+    if X.dtype == object:  # rows for a callable kernel, whose values do not come from the core
+        return _core.Rows.dense(np.zeros(X.shape))
     return _core.Rows.dense(np.asarray(X))
 
 

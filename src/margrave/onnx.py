@@ -222,7 +222,7 @@ def _best(graph: _Graph, model: KernelClassifier, scores: str) -> str:
         positive = graph(comparison, scores, np.float64(0.0))
         return graph("Squeeze", graph("Cast", positive, to=TensorProto.INT64), np.array([1]))
     if model._scheme == "ovo":
-        if model._breaks_ties:
+        if model.break_ties and model.decision_function_shape == "ovr":
             scores = _decisions(graph, model, scores)
         else:
             scores = _votes(graph, scores, k, "Greater")

@@ -22,6 +22,8 @@ from margrave.progress import FOREVER
 
 Record = dict[str, Any]
 
+EXACT = 1e-12  # gap at which a problem of few rows counts as solved exactly
+FEW = 1000  # rows for which that is attempted, since it takes milliseconds
 _FLOAT32_TOL = 1e-4  # single-precision kernel values certify gaps down to about 1e-5
 _LOWER = 0.7  # factor of the target after a failed certificate
 _LOWEST = 0.02  # of the tolerance: below this target the precision is exhausted

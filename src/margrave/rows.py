@@ -448,6 +448,28 @@ def in_memory(X: AnyRows) -> TypeIs[Matrix]:
     return not isinstance(X, (RowBlocks, RemoteRows))
 
 
+def as_items(X: object) -> Matrix | None:
+    """Rows that are no vectors of numbers (strings, graphs, ...), as a column of objects.
+
+    None for all other rows. Only callable kernels take such rows.
+    """
+    if isinstance(X, (list, tuple)):
+        try:
+            np.asarray(X, dtype=np.float64)
+            return None
+        except (TypeError, ValueError):
+            rows = X
+    else:
+        found = np.asarray(X) if hasattr(X, "__array__") and not sparse.issparse(X) else None
+        if found is None or found.ndim != 1 or found.dtype.kind not in "OUS":
+            return None
+        rows = found.tolist()
+    items = np.empty((len(rows), 1), dtype=object)
+    for number, item in enumerate(rows):
+        items[number, 0] = item
+    return items
+
+
 def in_blocks(X: object) -> TypeIs[RowBlocks]:
     """Whether the rows come in blocks, of which one at a time is in memory."""
     return isinstance(X, RowBlocks)

@@ -144,7 +144,7 @@ def _train(arguments: Sequence[str]) -> int:
     done = estimators.train(estimator, None, X, y, probabilities)
     save_libsvm_model(estimator, model_file)
     if "q" not in options:
-        show(f"optimization finished, #iter = {estimator.n_iter_}")
+        show(f"optimization finished, #iter = {np.sum(estimator.n_iter_)}")
         show(f"obj = {-estimator.objective_:.6f}, duality gap = {estimator.gap_:.2g}")
         show(f"Total nSV = {len(estimator.support_)}")
     return INTERRUPTED if done.interrupted else 0

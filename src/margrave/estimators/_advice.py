@@ -11,7 +11,8 @@ from margrave.solvers import Solution
 
 # by the stop reason of the progress or of the solver
 _ADVICE = {
-    "max_iter": "max_iter={max_iter} was reached; raise max_iter, or tol if this gap is enough",
+    "max_iter": "Solver terminated early (max_iter={max_iter}); raise max_iter, or tol if this gap"
+    " is enough",
     "time_limit": "time_limit={time_limit} s was reached; raise time_limit, or tol if this gap is"
     " enough",
     "callback": "a callback asked to stop",

@@ -18,6 +18,7 @@ from os import PathLike
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
@@ -35,10 +36,11 @@ from margrave.estimators._remote import portable
 from margrave.estimators._transaction import complete, show_early, without_draft
 from margrave.models import Committee, Expansion, LinearModel, LocalModels
 from margrave.partitions import is_built_in, nearest
-from margrave.problem import BaseProblem
+from margrave.problem import BaseProblem, is_single
 from margrave.progress import Progress
 from margrave.report import Report, make_report
 from margrave.resources import one_blas_thread, parse_bytes, thread_count
+from margrave.rounds import FEW
 from margrave.rows import (
     AnyRows,
     Matrix,
@@ -52,6 +54,7 @@ from margrave.rows import (
     sample_rows,
 )
 from margrave.solvers import Settings, Solution, WorkingSet, resolve_solver
+from margrave.solvers.auto import Auto
 from margrave.solvers.certificate import certificate, certified
 from margrave.solvers.columns import Columns
 from margrave.solvers.order import RowOrder
@@ -74,6 +77,10 @@ class KernelEstimator(CheckedInput):
     _local: LocalModels | Committee | None = None  # how the models of parts are combined
 
     # --- fit -------------------------------------------------------------------------------
+
+    def _fit(self, X: AnyRows, y: NDArray[Any], sample_weight: VectorLike | None) -> None:
+        """Fit to checked rows and targets."""
+        raise NotImplementedError
 
     def _solve(
         self,
@@ -114,6 +121,8 @@ class KernelEstimator(CheckedInput):
             problems = on_card(problems, device, solver)
         problems = on_workers_cards(problems, self.engine, solver)
         order = RowOrder()
+        few = isinstance(solver, (Auto, WorkingSet)) and is_single(problems[0])
+        few = few and data.in_memory and data.n_rows <= FEW
 
         def restored(solutions: Sequence[Solution]) -> list[Solution]:
             return [columns.widen(solution) for solution in order.restore(solutions)]
@@ -136,6 +145,7 @@ class KernelEstimator(CheckedInput):
                 engine="dask" if self.engine is None and data.is_remote else self.engine,
                 rough=context is not None and context.rough,
                 recovery=self._recovery,
+                exact=few and self.engine is None and context is None,
             )
             as_published = getattr(solver, "as_published", False)
             try:
@@ -192,7 +202,7 @@ class KernelEstimator(CheckedInput):
         self.objective_ = float(self.objectives_.sum())
         self.gap_ = float(self.gaps_.max())
         self.converged_ = all(bool(solution.converged) for solution in solutions)
-        self.n_iter_ = sum(int(solution.n_iter) for solution in solutions)
+        self.n_iter_ = self._count_rounds(solutions)
         used = [name for solution in solutions for name in solution.solver.split(", ")]
         self.solver_ = ", ".join(dict.fromkeys(used))
         kinds = [solution.certificate for solution in solutions]
@@ -279,6 +289,10 @@ class KernelEstimator(CheckedInput):
                 places = replace(places, points=rows[places.points])
             self._local = LocalModels(partial(nearest, places), intercepts, known)
 
+    def _count_rounds(self, solutions: Sequence[Solution]) -> int | NDArray[np.int32]:
+        """Rounds of the solver."""
+        return sum(int(solution.n_iter) for solution in solutions)
+
     @property
     def early_(self) -> KernelEstimator:
         """The latest model before the end of the fit; after it, that of parts."""
@@ -321,16 +335,22 @@ class KernelEstimator(CheckedInput):
 
     @property
     def coef_(self) -> Any:
-        """Feature weights, for the linear kernel."""
+        """Feature weights, for the linear kernel; read-only, since predictions do not read them."""
         check_is_fitted(self)
         if self._kernel.name != "linear":
             raise AttributeError("coef_ is only available for the linear kernel")
         if self._local is not None:
             raise AttributeError("a model of parts has no coef_: each part has its own weights")
-        if self._weights is not None:
-            return self._weights
-        rows = np.array(self._coefficients())
-        return safe_sparse_dot(like(self.support_vectors_, rows), self.support_vectors_)
+        coef = self._weights
+        if coef is None:
+            rows = np.array(self._coefficients())
+            coef = safe_sparse_dot(like(self.support_vectors_, rows), self.support_vectors_)
+        if is_csr(coef):
+            coef.data.flags.writeable = False
+        else:
+            coef = coef.view()
+            coef.flags.writeable = False
+        return coef
 
     def __sklearn_clone__(self) -> Any:
         """Clone the parameters except the engine: clones share a connection to workers."""
@@ -361,6 +381,8 @@ class KernelEstimator(CheckedInput):
         if X.shape[0] != self._n_rows:
             return False
         if self._kernel.is_precomputed or in_blocks(X) or not self._holds_rows:
+            return True
+        if X.dtype == object:  # rows for a callable kernel, which may not be comparable
             return True
         different: Any = loaded(X[self.support_]) != self.support_vectors_
         return not (different.nnz if sparse.issparse(different) else np.any(different))

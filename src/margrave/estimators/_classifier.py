@@ -105,6 +105,10 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
         self._check_shape()
         rows, labels = self._check_training(X, y)
         check_classification_targets(labels)
+        self._fit(rows, labels, sample_weight)
+        return self
+
+    def _fit(self, rows: AnyRows, labels: NDArray[Any], sample_weight: VectorLike | None) -> None:
         weight = self._check_weights(rows, sample_weight)
         task = self._task(labels, weight)
         kernel = self._kernel_for(rows, weight)
@@ -118,17 +122,17 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
 
         solutions, progress = self._solve(problems, starts, pack, task.rows)
         self._conclude(pack(self, solutions), progress)
-        return self
 
     def _task(self, y: NDArray[Any], weight: Floats) -> Task:
         """Rows with positive weight, their classes and penalties, and the binary problems."""
         rows = np.flatnonzero(weight)
         classes, labels = np.unique(y[rows], return_inverse=True)
         if len(classes) < 2:
-            where = "" if len(rows) == len(y) else " among the rows of positive weight"
+            same = "all samples with positive weights belong to the same class: "
+            weighted = f"Invalid input - {same}" if len(rows) < len(y) else ""
             raise ValueError(
-                f"{type(self).__name__} needs at least two classes, but there is only 1 class in"
-                f" y{where}: {classes.tolist()[0]!r}"
+                f"{weighted}{type(self).__name__} needs at least two classes, but there is only 1"
+                f" class in y: {classes.tolist()[0]!r}"
             )
         factor = compute_class_weight(
             self.class_weight, classes=classes, y=y[rows], sample_weight=weight[rows]
@@ -234,6 +238,9 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
 
     # --- dual variables --------------------------------------------------------------------
 
+    def _count_rounds(self, solutions: Sequence[Solution]) -> NDArray[np.int32]:
+        return np.array([solution.n_iter for solution in solutions], dtype=np.int32)
+
     def _coefficients(self) -> list[Floats]:
         """Coefficients of each output, over all support vectors."""
         dual = self._dual
@@ -284,15 +291,9 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
 
     # --- prediction ------------------------------------------------------------------------
 
-    @property
-    def _breaks_ties(self) -> bool:
-        return bool(self.break_ties)
-
     def _check_shape(self) -> None:
         if self.decision_function_shape != "ovo":
             return
-        if self._breaks_ties:
-            raise ValueError("break_ties=True needs decision_function_shape='ovr', got 'ovo'")
         if self.multi_class != "ovo":
             raise ValueError(
                 "decision_function_shape='ovo' needs multi_class='ovo', got"
@@ -366,8 +367,10 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
         labels : ndarray of shape (n_samples,)
         """
         self._check_shape()
+        if self.break_ties and self.decision_function_shape == "ovo":
+            raise ValueError("break_ties must be False when decision_function_shape is 'ovo'")
         rows = self._check_rows(X, reset=False)
-        if self._scheme == "ovo" and self._breaks_ties and self._tie_order is None:
+        if self._scheme == "ovo" and self.break_ties and self._tie_order is None:
             return self.classes_[np.argmax(self.decision_function(X), axis=1)]
         decisions = self._decisions(rows)
         if self._scheme == "binary":

@@ -107,8 +107,8 @@ _TEXTS = {
         The same per problem.
     converged_ : bool
         Whether every gap is at most `tol`.
-    n_iter_ : int
-        Rounds of the solver, summed over all problems.
+    n_iter_ : int, or ndarray of shape (n_problems,) of a classifier
+        Rounds of the solver.
     solver_ : str
         Names of the solvers that were used.
     certificate_ : str

@@ -54,11 +54,6 @@ class HullClassifier(MarginClassifier):
     class_weight = None
     break_ties = True
 
-    @property
-    def _breaks_ties(self) -> bool:
-        """Breaking ties is the default here, and has no effect without confidences ("ovo")."""
-        return bool(self.break_ties) and self.decision_function_shape == "ovr"
-
     def _check_parameters(self) -> None:
         super()._check_parameters()
         refuse_solver(self)

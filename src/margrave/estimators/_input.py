@@ -21,7 +21,7 @@ from margrave.engines.cuda import is_card
 from margrave.estimators._remote import canonical, fetch_rows, fetch_vector, has_remote_rows
 from margrave.kernels import KERNELS, NUMBERS, Kernel, resolve_kernel
 from margrave.resources import parse_bytes, thread_count
-from margrave.rows import AnyRows, RowBlocks, in_blocks, in_memory
+from margrave.rows import AnyRows, RowBlocks, as_items, in_blocks, in_memory
 from margrave.solvers import SOLVERS, resolve_solver
 from margrave.typing import MatrixLike, VectorLike
 
@@ -101,6 +101,9 @@ class CheckedInput(BaseEstimator):  # type: ignore[misc]
             check_is_fitted(self)
         if in_blocks(X):
             return self._check_blocks(X, reset)
+        items = as_items(X) if callable(self.kernel) else None
+        if items is not None:
+            return self._check_items(items, reset)
         X = self._on_host(X)
         if reset and has_remote_rows(self.engine, X):
             return fetch_rows(self, X)
@@ -122,16 +125,40 @@ class CheckedInput(BaseEstimator):  # type: ignore[misc]
             return rows, targets.astype(np.float64) if numbers else targets
         if not reset:
             check_is_fitted(self)
+        items = as_items(X) if callable(self.kernel) else None
+        if items is not None:
+            targets = column_or_1d(y, warn=True)
+            assert_all_finite(targets, input_name="y")
+            check_consistent_length(items, targets)
+            checked = self._check_items(items, reset)
+            return checked, targets.astype(np.float64) if numbers else targets
         self._refuse_kind(X)
         more = {"y_numeric": True} if numbers else {}
         checked, targets = validate_data(self, X, y, reset=reset, **_ACCEPTED, **more)
         self._check_square(checked)
         return canonical(checked), targets
 
+    def _check_items(self, items: AnyRows, reset: bool) -> AnyRows:
+        """Rows for a callable kernel that are no vectors of numbers."""
+        if items.shape[0] == 0:
+            raise ValueError("X is empty: it has no rows")
+        if reset:
+            self.n_features_in_ = 1
+            self.__dict__.pop("feature_names_in_", None)
+        return items
+
     def _check_weights(self, X: AnyRows, sample_weight: VectorLike | None) -> Floats:
         """Sample weights as an array, ones by default."""
         given = fetch_vector(self, self._on_host(sample_weight), X, "sample_weight")
-        weight: Floats = _check_sample_weight(given, X, dtype=np.float64, ensure_non_negative=True)
+        weight: Floats = _check_sample_weight(
+            given, X, dtype=np.float64, allow_all_zero_weights=True
+        )
+        if not (weight > 0.0).any():
+            raise ValueError("Invalid input - all samples have zero or negative weights.")
+        if (weight < 0.0).any():
+            raise ValueError(
+                "Negative values in data passed to `sample_weight`: weights must be at least 0"
+            )
         return weight
 
     def _on_host(self, array: Any) -> Any:
@@ -145,7 +172,9 @@ class CheckedInput(BaseEstimator):  # type: ignore[misc]
                 "this method needs all rows in one array; fit and predictions take Dask collections"
             )
         if self.kernel == "precomputed" and sparse.issparse(X):
-            raise TypeError("a precomputed kernel matrix must be dense, got a sparse one")
+            raise TypeError(
+                "Sparse precomputed kernels are not supported: the kernel matrix must be dense"
+            )
 
     def _refuse_blocks(self, reset: bool) -> None:
         """Raise for training rows in blocks where a kernel needs all of them at once."""

@@ -238,7 +238,7 @@ def _store(model: KernelEstimator, kernel: Kernel, intercepts: Floats, d: int) -
     model.objectives_ = model.gaps_ = model._absolute_gaps = unknown
     model.objective_ = model.gap_ = float("nan")
     model.converged_, model.certificate_, model.solver_ = False, "none", "libsvm"
-    model.n_iter_, model.history_ = 0, []
+    model.n_iter_, model.history_ = model._count_rounds([]), []
 
 
 def _widen(model: KernelEstimator, d: int) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from margrave.estimators._base import KernelEstimator, relative_gap
 from margrave.estimators._input import Floats, Rows, take
@@ -26,7 +28,7 @@ class SingleEstimator(KernelEstimator):
         """Make the problem of rows with these weights."""
         raise NotImplementedError
 
-    def _fit(self, X: AnyRows, y: Floats, sample_weight: VectorLike | None) -> None:
+    def _fit(self, X: AnyRows, y: NDArray[Any], sample_weight: VectorLike | None) -> None:
         weight = self._check_weights(X, sample_weight)
         rows = np.flatnonzero(weight)
         kernel = self._kernel_for(X, weight)

@@ -46,9 +46,8 @@ class NuSVC(HullClassifier):
     decision_function_shape : {"ovr", "ovo"}, default="ovr"
         Shape of `decision_function` for more than two classes: one column per class (votes plus
         confidences), or one per pair of classes.
-    break_ties : bool, default=True
-        Break ties between votes by the confidences, so that `predict` is the largest decision;
-        False takes the first class, as scikit-learn does by default. Needs "ovr" for the shape.
+    break_ties : bool, default=False
+        Break ties between votes by the confidences instead of taking the first class.
     <hull_solver>
     <budgets>
 
@@ -102,7 +101,7 @@ class NuSVC(HullClassifier):
         coef0: float = 0.0,
         power: float = 1.0,
         decision_function_shape: str = "ovr",
-        break_ties: bool = True,
+        break_ties: bool = False,
         solver: str | Solver = "auto",
         engine: EngineLike = None,
         tol: float = 1e-3,
@@ -149,8 +148,8 @@ class NuSVC(HullClassifier):
         )
         if self.nu > largest * (1.0 + 1e-12):
             raise ValueError(
-                f"nu={self.nu:g} is infeasible: for these classes nu must be in (0, {largest:.6g}],"
-                " twice the smaller class's fraction of the rows"
+                f"specified nu is infeasible: nu={self.nu:g}, but for these classes it must be in"
+                f" (0, {largest:.6g}], twice the smaller class's fraction of the rows"
             )
         return task
 

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 from margrave._sklearn import Interval, StrOptions
 from margrave.engines import EngineLike
 from margrave.estimators._docs import documented
-from margrave.estimators._input import Floats, refuses
+from margrave.estimators._hard import HardPenalty
+from margrave.estimators._input import refuses
 from margrave.estimators._margin import MarginClassifier
 from margrave.losses import Loss
 from margrave.progress import Callback
@@ -18,7 +19,7 @@ from margrave.typing import Seed
 
 
 @documented
-class SVC(MarginClassifier):
+class SVC(HardPenalty, MarginClassifier):
     r"""Support vector classification with a certificate.
 
     A binary problem with labels y = +-1 and penalties C_i = C * sample_weight * class_weight is
@@ -32,7 +33,8 @@ class SVC(MarginClassifier):
     Parameters
     ----------
     C : float, default=1.0
-        Penalty of margin violations, positive; larger values mean less regularisation.
+        Penalty of margin violations, positive; larger values mean less regularisation, and inf
+        allows none (a hard margin).
     <kernel>
     loss : {"hinge", "squared_hinge"}, default="hinge"
         Loss of a margin below one: linear or squared.
@@ -86,12 +88,14 @@ class SVC(MarginClassifier):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **MarginClassifier._parameter_constraints,
-        "C": [Interval(Real, 0.0, None, closed="neither")],
+        "C": [Interval(Real, 0.0, None, closed="right")],
         "loss": [StrOptions({"hinge", "squared_hinge"})],
         "multi_class": [StrOptions({"ovo", "ovr", "crammer_singer"})],
         "decision_function_shape": [StrOptions({"ovr", "ovo"})],
         "break_ties": ["boolean"],
     }
+
+    _hard_loss = "hinge"
 
     @refuses(
         probability="wrap the estimator in sklearn.calibration.CalibratedClassifierCV",
@@ -156,6 +160,3 @@ class SVC(MarginClassifier):
 
     def _loss(self) -> Loss:
         return Loss(self.loss)
-
-    def _penalties(self, weight: Floats) -> Floats:
-        return self.C * weight

@@ -10,6 +10,7 @@ from margrave import _core
 from margrave._sklearn import Interval, StrOptions
 from margrave.engines import EngineLike
 from margrave.estimators._docs import documented
+from margrave.estimators._hard import HardPenalty
 from margrave.estimators._input import Floats, refuses
 from margrave.estimators._regressor import KernelRegressor
 from margrave.losses import LOSSES, Loss
@@ -20,7 +21,7 @@ from margrave.typing import Seed
 
 
 @documented
-class SVR(KernelRegressor):
+class SVR(HardPenalty, KernelRegressor):
     r"""Support vector regression with a certificate.
 
     With penalties C_i = C * sample_weight the problem is
@@ -34,7 +35,8 @@ class SVR(KernelRegressor):
     Parameters
     ----------
     C : float, default=1.0
-        Penalty of errors beyond `epsilon`, positive; larger values mean less regularisation.
+        Penalty of errors beyond `epsilon`, positive; larger values mean less regularisation, and
+        inf allows none.
     epsilon : float, default=0.1
         Half width of the tube in which errors have no loss, at least 0; for the loss "huber" the
         error at which the loss changes from squared to linear, positive; not used by "pinball".
@@ -73,12 +75,14 @@ class SVR(KernelRegressor):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **KernelRegressor._parameter_constraints,
-        "C": [Interval(Real, 0.0, None, closed="neither")],
+        "C": [Interval(Real, 0.0, None, closed="right")],
         "epsilon": [Interval(Real, 0.0, None, closed="left")],
         "loss": [StrOptions({name for name in LOSSES if not _core.Loss(name).labels})],
         "quantile": [Interval(Real, 0.0, 1.0, closed="neither")],
         "intercept": [StrOptions({"free", "regularized"}), None],
     }
+
+    _hard_loss = "epsilon_insensitive"
 
     @refuses()
     def __init__(
@@ -136,4 +140,4 @@ class SVR(KernelRegressor):
     def _problem(self, data: Data, y: Floats, weight: Floats) -> Problem:
         numbers = {name: float(getattr(self, name)) for name in LOSSES[self.loss]}
         loss = Loss(self.loss, **numbers)
-        return Problem(data, None, y, self.C * weight, loss, self.intercept)
+        return Problem(data, None, y, self._penalties(weight), loss, self.intercept)

@@ -100,6 +100,8 @@ class Data:
     def fits_float32(self) -> bool:
         """Whether single-precision tiles can hold these rows without overflow."""
         X: AnyRows = self.X
+        if self.kernel.is_callable and X.dtype == object:
+            return True
         if is_remote(X):
             largest = X.largest
         else:

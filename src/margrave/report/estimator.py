@@ -40,7 +40,7 @@ class Fitted(Protocol):
     converged_: bool
     certificate_: str
     solver_: str
-    n_iter_: int
+    n_iter_: int | NDArray[np.int32]
     history_: list[Record]
     _kernel: Kernel
     _n_rows: int

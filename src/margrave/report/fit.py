@@ -93,7 +93,7 @@ def certificate(rows: Scored) -> Section:
         table = Table(["", "value"], ["value"])
         table.add("objective J at the mean", number(estimator.objective_, 6))
         table.add("chains have mixed", "yes" if estimator.converged_ else "no")
-        table.add("iterations of the chains", number(estimator.n_iter_))
+        table.add("iterations of the chains", number(int(np.sum(estimator.n_iter_))))
         return Section("Certificate", lead, [table.html()])
     gaps, objectives = estimator.gaps_, estimator.objectives_
     table = Table(["", "value"], ["value"])
@@ -105,7 +105,7 @@ def certificate(rows: Scored) -> Section:
     table.add("kind of certificate", estimator.certificate_)
     table.add("converged", "yes" if estimator.converged_ else "no")
     table.add("solver", short(estimator.solver_))
-    table.add("rounds", number(estimator.n_iter_))
+    table.add("rounds", number(int(np.sum(estimator.n_iter_))))
     if estimator.history_:
         table.add("seconds", number(estimator.history_[-1]["seconds"], 3))
     body: list[Content] = [table.html()]

@@ -32,7 +32,9 @@ class Settings:
     ``tol`` is the relative duality gap, ``memory_limit`` for caches and buffers beyond the data
     (None: half of what is free), ``engine`` where strategies with several workers run (None: the
     threads of this process). A ``rough`` solution ends with the running figures of the working set
-    instead of a certificate. ``recovery`` repeats steps in which workers were lost.
+    instead of a certificate; an ``exact`` one goes on below ``tol``, as far as double precision
+    allows, for about as many rounds as it took to reach ``tol``.
+    ``recovery`` repeats steps in which workers were lost.
     """
 
     tol: float
@@ -42,6 +44,7 @@ class Settings:
     progress: Progress
     engine: EngineLike = None
     rough: bool = False
+    exact: bool = False
     recovery: Recovery = field(default_factory=Recovery, repr=False, compare=False)
 
     @property

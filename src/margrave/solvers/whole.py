@@ -20,6 +20,7 @@ import numpy as np
 from margrave.blocks.passes import entries_per_row
 from margrave.problem import BaseProblem, Floats, Problem, RowNumbers, Solution
 from margrave.progress import Progress
+from margrave.rounds import EXACT
 from margrave.solvers.base import LARGE_GAP, Settings, side_by_side
 from margrave.solvers.certificate import certified
 from margrave.solvers.distributed.block_minimization import BlockMinimization, is_elsewhere
@@ -29,10 +30,12 @@ from margrave.solvers.linear.solve import descend_linear, is_linear, newton_line
 
 _DENSE = 0.25  # fraction of stored entries from which rows count as dense
 _PATIENCE = 100.0  # passes of coordinate descent before the fallback
+_MORE_ROUNDS = 40  # of Newton's method, at least, for exact solutions
 _POLISHED = 20_000  # rows up to which the working-set solver is a fallback
 _MOST_HELP = 5  # calls of the working-set solver before Newton's method
 _POLISH_ROUNDS = 10  # of each call
 _LARGEST_SET = 4096  # variables per round: most are between their bounds and depend on each other
+_TINY = 50  # rows up to which exact solutions are by pairs of variables
 _FEW_ROWS = 2_000  # rows up to which, with more features than rows, the Gram matrix is faster
 
 
@@ -47,10 +50,10 @@ def solve_whole(
         return BlockMinimization(rounds=None if moving else 0).solve(problems, settings, starts)
     if is_linear(problems):
         choice = choose(problems[0])
-        if choice == "newton":
-            return _newton(problems, settings, starts)
-        if choice == "cd":
-            return _descend(problems, settings, starts)
+        if choice != "exact":
+            solve = _newton if choice == "newton" else _descend
+            found = solve(problems, settings, starts)
+            return _exactly(problems, found, settings) if settings.exact else found
     return WorkingSet().solve_after(problems, settings, starts, moving)
 
 
@@ -137,6 +140,46 @@ def _newton(
         n_iter = before.n_iter + after[0].n_iter
         solutions[number] = replace(best, n_iter=n_iter, solver="newton, exact")
     return solutions
+
+
+def _exactly(
+    problems: Sequence[Problem], solutions: list[Solution], settings: Settings
+) -> list[Solution]:
+    """Continue below the tolerance; keep what that does not improve.
+
+    With very few rows pairs of variables reach a vertex of the box without rounding errors, but
+    may take for ever; otherwise Newton's method is the faster one.
+    """
+    outer, tiny = settings.progress, max(problem.n_rows for problem in problems) <= _TINY
+    if not tiny and problems[0].data.n_features > DIRECT:
+        return solutions
+    most = max(solution.n_iter for solution in solutions)
+    left = most + _MORE_ROUNDS
+    if outer.max_iter >= 0:
+        left = min(left, outer.max_iter - most)
+    if left <= 0 or settings.is_spent or not all(solution.converged for solution in solutions):
+        return solutions
+    with Progress(
+        EXACT,
+        max_iter=left,
+        time_limit=outer.time_left(),
+        callbacks=lambda record: outer.is_over,
+    ) as progress:
+        inner = replace(settings, tol=EXACT, exact=False, progress=progress)
+        starts = [solution.beta for solution in solutions]
+        further = (
+            WorkingSet().solve(problems, inner) if tiny else newton_linear(problems, inner, starts)
+        )
+    if progress.stop_reason == "interrupted":
+        outer.interrupt()
+        return solutions
+    found = certified(problems, further, replace(settings, tol=EXACT))
+    return [
+        replace(after, n_iter=before.n_iter + after.n_iter, converged=True)
+        if after.gap <= before.gap
+        else before
+        for before, after in zip(solutions, found, strict=True)
+    ]
 
 
 def _descend(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
@@ -17,8 +18,10 @@ import numpy as np
 from margrave import cuda
 from margrave.problem import BaseProblem, Data, Floats, Solution
 from margrave.rounds import (
+    EXACT,
     Core,
     LinearCore,
+    Outcome,
     Record,
     Watch,
     floor_for,
@@ -32,6 +35,7 @@ _SLICE = 0.1  # seconds in the core between two progress reports
 _NO_LIMIT = 1 << 60
 _PER_ROW = 256  # bytes of vectors: the point, its solution, and work space of certificates
 _LARGEST_SET, _SMALLEST_SET = 2048, 512
+_MORE_ROUNDS = 10  # at least, for exact solutions
 
 P = TypeVar("P", bound=BaseProblem)
 # (problem, kernels, precision, start, floor) -> core
@@ -154,13 +158,15 @@ class _Descent(Generic[P]):
         self.linear = linear
         self.progress, self.where = settings.progress, where
         self.n_iter = 0
+        self.best: tuple[Floats, Floats] | None = None  # the point to return, if not the core's
         self.certified = False  # whether the last figures are from scores in double precision
         self.core: Core
 
     def run(self, make_core: MakeCore[P], start: Floats | None, solver: str) -> Solution:
         """Descend in single precision if the tolerance allows, then in double if need be."""
         tol, converged = self.settings.tol, False
-        first = "float64" if self.linear else precision_for(tol, self.problem.data)
+        in_double = self.linear or self.settings.exact
+        first = "float64" if in_double else precision_for(tol, self.problem.data)
         floor = floor_for(tol)
         for precision in ("float32", "float64") if first == "float32" else ("float64",):
             try:
@@ -199,6 +205,8 @@ class _Descent(Generic[P]):
         outcome = run_rounds(
             self.core, tol, watch, target, certify=not self.settings.rough, is_warm=warm
         )
+        if outcome.certified and outcome.status == "converged" and self.settings.exact:
+            outcome = self._improve(outcome, watch)
         if self.core.interrupted:
             self.progress.interrupt()
         self.certified = outcome.certified
@@ -206,6 +214,17 @@ class _Descent(Generic[P]):
         if over:
             self._report_one(outcome.figures, certified=outcome.status != "stopped")
         return over, outcome.status == "converged", outcome.figures
+
+    def _improve(self, outcome: Outcome, watch: Watch) -> Outcome:
+        """Go on below the tolerance; a limit that ends this returns to the certified point."""
+        self.best = self.core.beta.copy(), self.core.scores.copy()
+        before, most = watch.report, 2 * self.n_iter + _MORE_ROUNDS
+        further = replace(watch, report=lambda new: before(new) or self.n_iter >= most)
+        found = run_rounds(self.core, EXACT, further, EXACT)
+        if not (found.certified and found.figures["gap"] <= outcome.figures["gap"]):
+            return outcome
+        self.best = None
+        return replace(found, status="converged")
 
     def _is_over(self) -> bool:
         if self.core.interrupted:
@@ -235,7 +254,8 @@ class _Descent(Generic[P]):
         return self.progress.report(**record, where=self.where, certified=certified)
 
     def _solution(self, precision: str, converged: bool, figures: Record, solver: str) -> Solution:
-        beta, scores, intercept = self.core.beta, self.core.scores, figures["intercept"]
+        beta, scores = (self.core.beta, self.core.scores) if self.best is None else self.best
+        intercept = figures["intercept"]
         if self.problem.intercept == "regularized":  # the core's scores include it
             intercept = beta.sum(axis=0)
             scores = scores - intercept
