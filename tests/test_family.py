@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import QuantileRegressor
 from sklearn.metrics import log_loss, mean_pinball_loss
+from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVR as LibsvmSVR
 from sklearn.svm import OneClassSVM as LibsvmOneClass
 
@@ -176,7 +178,7 @@ def test_bad_input(estimator):
             clone(estimator).fit(X, y[:-1])
     with pytest.raises(ValueError, match="Negative values"):
         clone(estimator).fit(X, y, sample_weight=np.where(np.arange(len(y)) == 3, -1.0, 1.0))
-    with pytest.raises(ValueError, match="at least one non-zero"):
+    with pytest.raises(ValueError, match="all samples have zero or negative weights"):
         clone(estimator).fit(X, y, sample_weight=np.zeros(len(y)))
     with pytest.raises(ValueError, match="square"):
         with_(estimator, kernel="precomputed").fit(X, y)
@@ -445,3 +447,22 @@ def test_indefinite_kernels_are_not_certified():
         assert not model.converged_
         if getattr(model, "multi_class", "") not in ("crammer_singer", "softmax"):
             assert model.history_[-1]["seconds"] < 4.0  # what cannot be solved is noticed
+
+
+# --- the default of the margin distribution machine ----------------------------------------------
+
+
+def test_the_default_penalty_of_margins_grows_with_the_rows():
+    X, y = load_breast_cancer(return_X_y=True)
+    X = StandardScaler().fit_transform(X)
+    model = ODMClassifier().fit(X[:400], y[:400])
+    same = ODMClassifier(lam=400.0).fit(X[:400], y[:400])
+    np.testing.assert_array_equal(model.dual_coef_, same.dual_coef_)
+    assert model.score(X[400:], y[400:]) > 0.95
+    # the penalty of a row does not depend on how many others there are
+    given = {"gamma": 0.03, "tol": 1e-8}
+    twice = ODMClassifier(**given).fit(np.vstack([X, X]), np.tile(y, 2))
+    weighted = ODMClassifier(**given).fit(X, y, sample_weight=np.full(len(y), 2.0))
+    np.testing.assert_allclose(twice.decision_function(X), weighted.decision_function(X), atol=1e-4)
+    with pytest.raises(ValueError, match="'lam' parameter"):
+        ODMClassifier(lam="auto").fit(X, y)

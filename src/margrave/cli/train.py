@@ -329,6 +329,8 @@ def grid_of(
     main = next((name for name in ("C", "lam", "nu") if name in known), None)
     if main is not None:
         found[main] = [0.1, 0.2, 0.3, 0.5, 0.7] if main == "nu" else powers
+        if known[main] == "scale":  # this penalty grows with the number of rows
+            found[main] = [*(10.0**e for e in range(1, 6)), "scale"]
     if "gamma" in KERNELS.get(estimator.kernel, ()):
         found["gamma"] = [2.0**e for e in range(-9, 4, 2)]
     return {name: values for name, values in found.items() if name not in fixed}

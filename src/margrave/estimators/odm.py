@@ -35,8 +35,11 @@ class ODMClassifier(MarginClassifier):
 
     Parameters
     ----------
-    lam : float, default=1.0
+    lam : float or "scale", default="scale"
         Penalty of margins outside the band, positive; larger values mean less regularisation.
+        "scale" is the sum of the weights s_i, so that a row of weight one has the same penalty
+        however many rows there are, as with `C` of :class:`SVC`; a good range for a search is from
+        a tenth of the number of rows to a hundred times it.
     upsilon : float, default=0.5
         Penalty of margins that are too large relative to those that are too small, at least 0.
     theta : float, default=0.1
@@ -79,7 +82,7 @@ class ODMClassifier(MarginClassifier):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **MarginClassifier._parameter_constraints,
-        "lam": [Interval(Real, 0.0, None, closed="neither")],
+        "lam": [StrOptions({"scale"}), Interval(Real, 0.0, None, closed="neither")],
         "upsilon": [Interval(Real, 0.0, None, closed="left")],
         "theta": [Interval(Real, 0.0, 1.0, closed="left")],
         "multi_class": [StrOptions({"ovo", "ovr"})],
@@ -88,7 +91,7 @@ class ODMClassifier(MarginClassifier):
 
     def __init__(
         self,
-        lam: float = 1.0,
+        lam: float | str = "scale",
         upsilon: float = 0.5,
         theta: float = 0.1,
         *,
@@ -186,5 +189,6 @@ class ODMClassifier(MarginClassifier):
         return Loss("margin_distribution", theta=float(self.theta), upsilon=float(self.upsilon))
 
     def _penalties(self, weight: Floats) -> Floats:
-        penalties: Floats = weight * (self.lam / ((1.0 - self.theta) ** 2 * weight.sum()))
-        return penalties
+        total = float(weight.sum())
+        lam = total if self.lam == "scale" else float(self.lam)
+        return weight * (lam / ((1.0 - self.theta) ** 2 * total))
