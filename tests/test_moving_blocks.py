@@ -7,12 +7,13 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from margrave import SVC
-from margrave.engines import Serial, Threads
+from margrave.engines import Recovery, Serial, Threads
 from margrave.losses import Loss
 from margrave.partitions import Parts
 from margrave.solvers import BlockMinimization, DivideAndConquer
 from margrave.solvers.divide import divide_and_conquer, levels
 from margrave.solvers.kernel import active_set, moving_blocks, working_set
+from margrave.solvers.kernel.copies import Copies
 from margrave.solvers.kernel.moving_blocks import BlockPlan, MovingBlocks
 from tests import build, cases, golden
 from tests.data import moons200
@@ -43,7 +44,10 @@ def moving(problem, engine, precision="float64", **plan):
     rows = problem.data.kernel_rows(precision, 1 << 24, 1 << 20, 1, problem.offset)
     core = problem.core(rows, None, 64, 1e-9)
     core.advance(0.0, 0, 1.0, 1e9)
-    return MovingBlocks(problem, core, precision, 1e-9, BlockPlan(engine, 0, 1 << 24, 2, **plan))
+    made = BlockPlan(engine, 0, 1 << 24, 2, **plan)
+    copies = Copies(engine, made.recovery, precision, 1e-9, made.memory, made.threads)
+    copies.choose(problem, np.arange(problem.n_rows))
+    return MovingBlocks(problem, core, 1e-9, made, copies)
 
 
 # --- the optimum ---------------------------------------------------------------------------------
@@ -258,6 +262,38 @@ def test_the_same_bits_on_any_number_of_workers(intercept, tol):
         solution, _ = run(problem, solver, tol=tol, engine=engine)
         np.testing.assert_array_equal(solution.beta, expected.beta)
         assert solution.gap == expected.gap
+
+
+@pytest.mark.parametrize("layout", ["C", "csr32"])
+@pytest.mark.parametrize("kernel", [RBF, "precomputed"], ids=str)
+def test_only_new_rows_are_sent(layout, kernel):
+    """The copies are the same as if they had been made anew."""
+    X, y = moons200(300)
+    X = np.hstack([X, np.ones((300, 30))])
+    X = X @ X.T if kernel == "precomputed" else cases.LAYOUTS[layout](X)
+    whole = build.problem(X, y, 1.0, ("hinge", {}), kernel, None)
+    rng = np.random.default_rng(0)
+    first, second = (np.sort(rng.choice(300, size, replace=False)) for size in (250, 200))
+    second = np.union1d(second, [0, 299])
+
+    def made():
+        return Copies(Serial(), Recovery(), "float64", 1e-9, 1 << 24, 1)
+
+    def sums(copies, rows):
+        copies.choose(whole.restrict(rows), rows)
+        every, before = np.arange(len(rows)), copies.moved
+        change = np.ones(len(rows))
+        [(found, _)] = copies.ask(lambda shards: shards.map("spread", every, change, 1e18))
+        return found, copies.moved - before
+
+    copies, fresh = made(), made()
+    _, sent_at_first = sums(copies, first)
+    found, sent = sums(copies, second)
+    np.testing.assert_array_equal(found, sums(fresh, second)[0])
+    if kernel != "precomputed":
+        assert sent < 0.5 * sent_at_first
+    copies.close()
+    fresh.close()
 
 
 def test_bytes_of_rounds():

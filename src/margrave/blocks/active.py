@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from margrave import _core, cuda
 from margrave.blocks.card import Block, solve_blocks
-from margrave.blocks.point import fixed_part, own_scores
+from margrave.blocks.point import fixed_part, own_scores, stack
 from margrave.problem import Floats, Problem
 from margrave.progress import left_until
 from margrave.rounds import Watch, run_rounds, set_size
@@ -83,12 +83,19 @@ class ActiveRows:
         self.all_memory, self.all_threads = memory, threads
         self.cancelled = threading.Event()
 
-    def hold(self, problem: Problem) -> None:
+    def hold(self, problem: Problem, places: NDArray[np.int32] | None = None) -> None:
         """Set the problem, on these rows alone, which is the same for all copies.
 
-        Scores that other rows contribute are part of the scores of the blocks.
+        With `places`, those of the rows in the last problem, the data hold only new rows, whose
+        place is -1. Scores that other rows contribute are part of the scores of the blocks.
         """
-        self.problem, number, count = problem, self.number, self.count
+        if places is not None:
+            is_new = places < 0
+            rows = stack([self.problem.data.X[places[~is_new]], problem.data.X])
+            order = np.argsort(np.concatenate([np.flatnonzero(~is_new), np.flatnonzero(is_new)]))
+            problem = replace(problem, data=replace(problem.data, X=rows[order]))
+        self.problem: Problem = problem
+        number, count = self.number, self.count
         ends = _SLICE * np.linspace(0, -(-problem.n_rows // _SLICE), count + 1).round().astype(int)
         first, last = np.minimum(ends[number : number + 2], problem.n_rows)
         self.slice = np.arange(first, last)

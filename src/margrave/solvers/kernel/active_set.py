@@ -30,6 +30,7 @@ from margrave.progress import FOREVER
 from margrave.rounds import Core, Record
 from margrave.rows import loaded, size_in_bytes
 from margrave.solvers.base import CHEAP, LARGE_GAP
+from margrave.solvers.kernel.copies import Copies
 from margrave.solvers.kernel.descent import Kernels
 from margrave.solvers.kernel.moving_blocks import BlockPlan, MovingBlocks
 
@@ -88,6 +89,10 @@ class ActiveSet:
         self.problem, self.kernels, self.precision = problem, kernels, precision
         self.floor, self.plan = floor, plan
         self.kept = kept
+        self.copies: Copies | None = None
+        if plan is not None:
+            common = plan.engine, plan.recovery, precision, floor, plan.memory, plan.threads
+            self.copies = Copies(*common)
         self.whole: Whole
         if kept is not None:
             self.whole = kept
@@ -252,8 +257,9 @@ class ActiveSet:
         )
         core = part.core(rows, beta[self.active], self.kernels.size, self.floor, fixed)
         self.part, self.lower = core, 0.0
-        if self.plan is not None:
-            self.part = MovingBlocks(part, core, self.precision, self.floor, self.plan)
+        if self.plan is not None and self.copies is not None:
+            self.copies.choose(part, self.active)
+            self.part = MovingBlocks(part, core, self.floor, self.plan, self.copies)
             gap = whole.figures()["gap"]
             self.lower = _LOWER * gap if gap < self.last_gap else 0.0
             self.last_gap = gap
@@ -326,15 +332,16 @@ class ActiveSet:
 
     def close(self) -> None:
         """Release copies of the active rows at workers."""
-        if isinstance(self.part, MovingBlocks):
-            self.part.close()
+        if self.copies is not None:
+            self.copies.close()
 
     def _close_part(self) -> None:
         if self.part is not None:
             whole = self.whole.work
             self.past = tuple(a - b for a, b in zip(self.work, whole, strict=True))
             self.was_interrupted |= self.part.interrupted
-            self.close()
+            if self.plan is not None and not self.plan.spreads:
+                self.close()  # nothing is sent between threads
             self.part = None  # frees its cache before the next one grows
 
     def _converted(self, record: Record) -> Record:

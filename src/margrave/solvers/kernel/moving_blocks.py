@@ -18,7 +18,7 @@ one to the other. `MovingBlocks.round` is one round of blocks.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,14 +26,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from margrave import _core, cuda
-from margrave.blocks.active import ActiveRows
 from margrave.blocks.card import Block
 from margrave.blocks.point import box_around, rate_along
-from margrave.engines import Arrivals, Engine, Recovery, Shards
+from margrave.engines import Engine, Recovery
 from margrave.partitions import Partition, Random, clustering, split
 from margrave.problem import Data, Floats, Problem
 from margrave.progress import FOREVER
 from margrave.rounds import Record
+from margrave.solvers.kernel.copies import Copies
 from margrave.solvers.line_search import best_step
 
 Rows = NDArray[np.int64]
@@ -84,26 +84,16 @@ class MovingBlocks:
         self,
         problem: Problem,
         core: cuda.AnyWorkingSet,
-        precision: str,
         floor: float,
         plan: BlockPlan,
+        copies: Copies,
     ) -> None:
         self.problem, self.core, self.plan = problem, core, plan
-        self.floor = floor
+        self.floor, self.copies = floor, copies
         self.rounds = self.steps = self.kernel_values = 0
         self.set_left = 0  # rounds of the working set until the next round of blocks
         self.is_useful = True  # until a round of blocks gains nothing
         self.idle = 0  # rounds of blocks in a row in which no variable has changed
-        self.precision, self.arrivals = precision, Arrivals(plan.engine)
-        self.shards: Shards | None = None
-        self.moved_before = 0  # bytes, by copies that are released
-
-    def close(self) -> None:
-        """Release the workers' copies of the rows."""
-        if self.shards is not None:
-            self.moved_before += self.shards.moved
-            self.shards.close()
-        self.shards = None
 
     # --- a round of blocks -------------------------------------------------------------------
 
@@ -113,7 +103,7 @@ class MovingBlocks:
         Takes the core's `figures` and returns those after the round; None if the rest is left to
         the working set.
         """
-        core, moved = self.core, self._moved
+        core, moved = self.core, self.copies.moved
         violations = core.kkt_violations()
         share = _INNER_SHARE * 0.3**self.idle  # smaller where all blocks had reached it already
         least = share * figures["violation"]
@@ -128,7 +118,7 @@ class MovingBlocks:
             (Block(rows, beta[rows], scores[rows], gap * len(rows), least), *limits)
             for rows in blocks
         ]
-        changes = self._steadily(
+        changes = self.copies.ask(
             lambda shards: shards.deal("solve", tasks, [len(rows) for rows in blocks])
         )
         rows = np.concatenate([one.rows for one in changes])
@@ -151,50 +141,14 @@ class MovingBlocks:
             core.adopt(np.arange(len(beta)), beta, scores + step * added, FOREVER)
         self.idle = 0 if len(rows) else self.idle + 1
         self.is_useful = step > _SMALLEST_STEP and self.idle < _MOST_IDLE
-        sent = {"bytes": self._moved - moved} if self.plan.spreads else {}
+        sent = {"bytes": self.copies.moved - moved} if self.plan.spreads else {}
         return {**core.figures(), "step": step, "parts": len(blocks), **sent}
-
-    @property
-    def _moved(self) -> int:
-        """Bytes that the driver and all workers have sent, as if each were elsewhere."""
-        return self.moved_before + (0 if self.shards is None else self.shards.moved)
 
     def _added(self, rows: Rows, change: Floats, deadline: float) -> Floats:
         """What changes of some variables add to all scores."""
-        found = self._steadily(lambda shards: shards.map("spread", rows, change, deadline))
+        found = self.copies.ask(lambda shards: shards.map("spread", rows, change, deadline))
         self.kernel_values += sum(number for _, number in found)
         return np.concatenate([part for part, _ in found])
-
-    def _steadily(self, ask: Callable[[Shards], list[Any]]) -> list[Any]:
-        """Ask the workers; with new copies of the rows if one of them is lost, or has joined."""
-
-        def step() -> list[Any]:
-            if self.shards is not None and self.arrivals.have_come():
-                self.close()
-            if self.shards is None:
-                self.arrivals.begin()
-                self.shards = self._scattered()
-                self.shards.map("hold", self.problem)
-                self.arrivals.settle()
-            return ask(self.shards)
-
-        return self.plan.recovery.steadily(step, self.close)
-
-    def _scattered(self) -> Shards:
-        """For copies of the rows: one per worker of another process, one for all threads here."""
-        engine, plan = self.plan.engine, self.plan
-        count = engine.n_workers if engine.is_remote else 1
-        threads, memory = engine.share(count, plan.threads, plan.memory)
-        common = {
-            "precision": self.precision,
-            "floor": self.floor,
-            "memory": memory,
-            "threads": threads,
-            "at_work": 1 if engine.is_remote else min(engine.n_workers, threads),
-        }
-        return engine.scatter(
-            ActiveRows, [{"number": number, "count": count, **common} for number in range(count)]
-        )
 
     def _blocks(self, beta: Floats) -> list[Rows]:
         """A new partition of the rows; blocks that are too large are halved."""
@@ -274,7 +228,7 @@ class MovingBlocks:
         """Rounds of the working set."""
         if not self.plan.spreads:
             return self.core.advance(target, rounds, seconds, time_left)
-        deadline, moved = time.time() + time_left, self._moved
+        deadline, moved = time.time() + time_left, self.copies.moved
         try:
             status, records = self.core.advance_with(
                 lambda rows, change: self._added(rows, change, deadline),
@@ -282,7 +236,7 @@ class MovingBlocks:
             )
         except _core.Stopped:
             return "stopped", []
-        per_round = (self._moved - moved) // max(1, len(records))
+        per_round = (self.copies.moved - moved) // max(1, len(records))
         return status, [{**record, "bytes": per_round} for record in records]
 
     def _listed(self, record: Record | None) -> list[Record]:
