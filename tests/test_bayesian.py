@@ -400,3 +400,29 @@ def test_bad_data():
         BayesianSVR(epsilon=-1.0).fit(X, y)
     with pytest.raises(ValueError, match="samples: use BayesianSVC"):
         SVC(solver="gibbs").fit(X, y)
+
+
+# --- how long it takes ---------------------------------------------------------------------------
+
+
+def test_landmarks_are_few_by_default():
+    X, y = small(n=300, d=5)
+    model = quiet(BayesianSVC(gamma=1.0, n_samples=20, burn_in=5, chains=2), X, y)
+    assert len(model.support_) == 200
+    whole = BayesianSVC(gamma=1.0, features=None, n_samples=2, burn_in=0, chains=2)
+    assert len(quiet(whole, X, y).support_) == 300
+    with pytest.raises(ValueError, match="'features' parameter"):
+        BayesianSVC(features="all").fit(X, y)
+
+
+def test_long_sampling_is_announced(monkeypatch):
+    from margrave.solvers.bayes import gibbs
+
+    X, y = small(n=30)
+    monkeypatch.setattr(gibbs, "_LONG", 0.0)
+    with pytest.warns(UserWarning, match="about 0 minutes for 60 draws of 4 chains"):
+        quiet(BayesianSVC(**QUICK | {"n_samples": 50, "burn_in": 10, "chains": 4}), X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        BayesianSVC(time_limit=60.0, n_samples=20, burn_in=5).fit(X, y)

@@ -33,6 +33,7 @@ from margrave.typing import MatrixLike, VectorLike
 ProblemsOn: TypeAlias = Callable[[Data], Sequence[BaseProblem]]
 
 _MOST_R_HAT, _LEAST_ESS = 1.05, 100.0
+_FEATURES = 200  # landmarks at most, by default: 1,000 rows then take seconds, not minutes
 
 
 class BayesianEstimator(KernelEstimator):
@@ -45,7 +46,7 @@ class BayesianEstimator(KernelEstimator):
         "burn_in": [Interval(Integral, 0, None, closed="left")],
         "chains": [Interval(Integral, 1, None, closed="left")],
         "intercept": [StrOptions({"free", "regularized"}), None],
-        "features": [None, Interval(Integral, 1, None, closed="left")],
+        "features": [None, StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "keep_draws": ["boolean"],
     }
 
@@ -148,7 +149,8 @@ class BayesianEstimator(KernelEstimator):
                 f"{type(self).__name__} needs all rows in one array for the kernel"
                 f" {self._kernel.name!r}; rows on an engine's workers need kernel='linear'"
             )
-        count = len(rows) if self.features is None else min(self.features, len(rows))
+        wanted = _FEATURES if self.features == "auto" else self.features
+        count = len(rows) if wanted is None else min(wanted, len(rows))
         if self.features is None:
             check_memory(len(rows), settings)
         first, marks, factor = featured(problems[0], count, settings)

@@ -46,10 +46,11 @@ class BayesianSVC(ClassifierMixin, BayesianEstimator):  # type: ignore[misc]
     chains : int, default=4
         Number of chains.
     <kernel>
-    features : int, optional
+    features : int, "auto" or None, default="auto"
         Number of landmarks for a kernel that is not linear, chosen by a pivoted Cholesky
-        factorisation; each is a feature with a weight. By default all rows are landmarks, which
-        takes 24 bytes per pair of rows and, for n rows, n^3 / 3 multiplications per sample.
+        factorisation; each is a feature with a weight. "auto" takes at most 200. With None all rows
+        are landmarks, so that the model is that of the kernel itself, which takes 24 bytes per pair
+        of rows and, for n rows, more than n^3 multiplications per sample: minutes for 1,000 rows.
     intercept : {"free", "regularized"} or None, default="regularized"
         "regularized" adds a constant feature with the same prior as the others, "free" one with
         a flat prior, None no constant.
@@ -130,7 +131,7 @@ class BayesianSVC(ClassifierMixin, BayesianEstimator):  # type: ignore[misc]
         degree: int = 3,
         coef0: float = 0.0,
         power: float = 1.0,
-        features: int | None = None,
+        features: int | str | None = "auto",
         intercept: str | None = "regularized",
         multi_class: str = "crammer_singer",
         keep_draws: bool = False,
@@ -349,7 +350,7 @@ class BayesianSVR(RegressorMixin, BayesianEstimator):  # type: ignore[misc]
         degree: int = 3,
         coef0: float = 0.0,
         power: float = 1.0,
-        features: int | None = None,
+        features: int | str | None = "auto",
         intercept: str | None = "regularized",
         keep_draws: bool = False,
         solver: str | Solver = "gibbs",

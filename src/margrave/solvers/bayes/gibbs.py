@@ -18,6 +18,8 @@ Draws do not approach the optimum: J stays about half the number of weights abov
 
 from __future__ import annotations
 
+import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -46,6 +48,7 @@ from margrave.solvers.bayes.mixing import Trace
 from margrave.solvers.linear.joint_maximization import joint_pieces
 from margrave.solvers.linear.shards import pieces_of
 
+_TIMED, _LONG = 10, 60.0  # draws from which the time of all is expected; seconds to warn of
 _DRIVER = 1 << 62  # the random stream for draws of weights, not used by any rows
 
 
@@ -120,11 +123,14 @@ class Gibbs(BaseEstimator):  # type: ignore[misc]
         _check_memory(problem, self.chains, settings)
         sampler = _sampler(problem, lam, self.chains, settings, engine)
         trace = Trace(sampler.W.shape, self.n_samples, self.keep_draws)
-        iteration = 0
+        iteration, last, begin = 0, self.burn_in + self.n_samples, time.perf_counter()
         try:
-            for iteration in range(1, self.burn_in + self.n_samples + 1):
+            for iteration in range(1, last + 1):
                 # the cost is that of the previous draw
                 cost = sampler.draw(iteration)
+                if iteration == min(_TIMED, last):
+                    expected = (time.perf_counter() - begin) * last / iteration
+                    _warn_of(expected, last, self.chains, sampler.W.shape[-1], settings)
                 if iteration > self.burn_in:
                     trace.add(sampler.differences, cost)
                 stop = settings.progress.report(
@@ -276,6 +282,17 @@ class _JointSampler:
 
     def _left(self) -> float:
         return self.settings.seconds_left()
+
+
+def _warn_of(seconds: float, draws: int, chains: int, width: int, settings: Settings) -> None:
+    """Warn of sampling that will take long, unless there is a time limit."""
+    if seconds > _LONG and settings.progress.time_limit is None:
+        warnings.warn(
+            f"sampling will take about {seconds / 60.0:.0f} minutes for {draws} draws of {chains}"
+            f" chains with {width} weights; fewer features, n_samples or chains are faster, and"
+            " time_limit or Ctrl-C ends it with the draws so far",
+            stacklevel=2,
+        )
 
 
 def _check_memory(problem: BaseProblem, chains: int, settings: Settings) -> None:
