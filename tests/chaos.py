@@ -192,8 +192,11 @@ class LittleCluster:
         self.workers.append(self._start("worker", self.address, *options))
 
     def restart_scheduler(self) -> None:
+        """Workers leave with their scheduler: others come."""
         end(self.scheduler)
         self.scheduler = self._start("scheduler", "--port", str(self.port))
+        self.join()
+        self.join()
 
     def tidy(self, least: int) -> None:
         """Make the cluster whole again for the next episode."""
