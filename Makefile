@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
+SECONDS ?= 600
 
-.PHONY: help demo test test-gpu sanitize-gpu bench-gpu fuzz budgets bench papers lint docs dist changelog clean
+.PHONY: help demo test test-gpu sanitize-gpu bench-gpu fuzz chaos budgets bench papers lint docs dist changelog clean
 
 help:
 	@echo "make demo   train on 100,000 generated rows; table and pictures"
@@ -12,6 +13,7 @@ help:
 	@echo "make test-gpu   the tests of graphics cards, on a real one; bench-gpu measures it against threads"
 	@echo "make sanitize-gpu   the programs of cards under compute-sanitizer"
 	@echo "make fuzz   feed damaged files to all readers, and search for false certificates: four minutes"
+	@echo "make chaos  random faults on a real Dask cluster for ten minutes (SECONDS=60 for one)"
 	@echo "make budgets  measure time and memory of every solver from outside, at 300,000 rows"
 	@echo "make bench  measure against scikit-learn and scikit-learn-intelex (needs MARGRAVE_DATA)"
 	@echo "make papers measure the tables of the papers (needs MARGRAVE_DATA)"
@@ -63,6 +65,10 @@ bench-gpu: $(VENV)/installed-bench,cuda
 fuzz: $(VENV)/installed-test
 	$(BIN)/python -m tests.fuzz
 	$(BIN)/python -m tests.fuzz_certificates
+
+chaos: $(VENV)/installed-test
+	$(BIN)/python -m tests.chaos --seconds $(SECONDS)
+	$(BIN)/python -m benchmarks.pages
 
 budgets: $(VENV)/installed-test
 	$(BIN)/python -m tests.budgets

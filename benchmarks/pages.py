@@ -15,6 +15,7 @@ measure them. The mark of a number in a sentence says in words what it is (see `
     card CASE [FIELD]              of results/gpu/CASE.json: seconds (by default) or score_seconds
     threads CASE NUMBER            seconds of so many threads of that machine
     card-ratio CASE NUMBER         seconds of so many threads over those of the card
+    chaos FIELD                    of results/chaos.json, which `make chaos` writes
 
 A number whose file does not exist yet is shown as missing.
 """
@@ -131,11 +132,17 @@ def _card_ratio(case: str, number: str) -> str:
     return f"{found['threads'][number]['seconds'] / found['cuda']['seconds']:.2g}x"
 
 
+def _chaos(field: str) -> str:
+    found = _file("chaos")[field]
+    return f"{sum(found.values()) if isinstance(found, dict) else found:,}"
+
+
 def _brief(seconds: float) -> str:
     return f"{seconds:,.0f}" if seconds >= 100 else f"{seconds:.3g}"
 
 
 _KINDS: dict[str, Callable[..., str]] = {
+    "chaos": _chaos,
     "seconds": _seconds,
     "ratio": _ratio,
     "memory": _memory,

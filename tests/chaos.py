@@ -52,13 +52,20 @@ def rows_of(n: int, seed: int) -> tuple[Any, Any]:
     return np.asarray(X), np.asarray(y)
 
 
-class Partitions:
-    """The blocks of a collection."""
+def in_partitions() -> Any:
+    """An engine of this process whose rows are in partitions, as those of a collection are."""
+    from margrave.engines import Serial
+    from margrave.rows import LocalPiece, RemoteRows
 
-    def split(self, data: Any, k: int, *_: object, **__: object) -> Any:
-        from margrave.partitions import Parts
+    class InPartitions(Serial):
+        def rows(self, X: Any, prepare: Callable[[Any], tuple[Any, Any]]) -> RemoteRows:
+            made = [prepare(part) for part in np.split(X, PARTITIONS)]
+            return RemoteRows.of([LocalPiece(rows) for rows, _ in made], [one for _, one in made])
 
-        return Parts(np.arange(data.n_rows) // (data.n_rows // k))
+        def vector(self, y: Any, lengths: Any, name: str) -> Any:
+            return y
+
+    return InPartitions()
 
 
 def models() -> dict[str, Callable[..., Any]]:
@@ -128,12 +135,16 @@ def drive(task: dict[str, Any]) -> None:
 
     model.set_params(callbacks=note)
     given, labels = X, y
-    if task["collection"] and engine == "serial":  # the blocks are the partitions
-        model.set_params(solver__partition=Partitions(), solver__blocks=PARTITIONS).fit(X, y)
+    if task["collection"]:
+        model.set_params(solver__blocks=None)
+    if task["collection"] and not task["address"]:
+        from margrave.estimators import _input
+
+        _input.has_remote_rows = lambda engine, X: True
+        model.set_params(engine=in_partitions()).fit(X, y)
     elif task["collection"]:
         import dask.array
 
-        model.set_params(solver__blocks=None)
         with engine.workers.client.as_current():
             given = dask.array.from_array(X, chunks=(len(X) // PARTITIONS, 2))
             labels = dask.array.from_array(y, chunks=len(X) // PARTITIONS)

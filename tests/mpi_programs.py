@@ -205,6 +205,37 @@ def frozen(engine, folder):
     assert engine.everywhere(lead) == 7
 
 
+def survive(engine, folder):
+    """Whole fits while a rank freezes: the same model, unless it has taken its rows along."""
+    from margrave import SVC
+    from margrave.solvers import BlockMinimization
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3))
+    y = X[:, 0] + 0.3 * rng.normal(size=300) > 0
+    engine = MPI(timeout=2.0)
+    rank, size = engine.comm.Get_rank(), engine.comm.Get_size()
+    pids = engine.comm.allgather(os.getpid())
+    struck = []
+
+    def freeze(record):
+        if record["round"] >= 2 and not struck:
+            struck.append(True)
+            os.kill(pids[-1], signal.SIGSTOP)
+            threading.Timer(6.0, os.kill, (pids[-1], signal.SIGCONT)).start()
+
+    given = {"C": 10.0, "gamma": 0.5, "tol": 1e-5, "solver": BlockMinimization(blocks=3)}
+    expected = SVC(engine="serial", **given).fit(X, y)
+    model = SVC(engine=engine, callbacks=freeze if rank == 0 else None, **given).fit(X, y)
+    np.testing.assert_array_equal(model.dual_coef_, expected.dual_coef_)
+    engine.comm.Barrier()
+    struck.clear()
+    local = MPI(rows="local", timeout=2.0)
+    model.set_params(engine=local, solver=BlockMinimization())
+    own = np.array_split(np.arange(300), size)[rank]
+    raises(RuntimeError, f"rank {size - 1} was lost", lambda: model.fit(X[own], y[own]))
+
+
 def cancel(engine, folder):
     """Ctrl-C at rank 0, or at another one, ends the work of all."""
     pids = engine.comm.allgather(os.getpid())

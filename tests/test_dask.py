@@ -444,6 +444,47 @@ def test_rows_of_a_lost_worker_are_made_again(losing, X):
         np.testing.assert_array_equal(shards.map("rows")[1], X)
 
 
+def unrepeatable():
+    return np.random.default_rng().normal(size=(20, 4))
+
+
+def test_rows_that_are_made_again_must_be_the_same(losing):
+    losing.wait_for_workers(2, timeout=20)
+    engine = Dask(losing, timeout=10.0)
+    rows = engine.rows([losing.submit(unrepeatable, pure=False)], as_array)
+    pieces = [{"outers": [Outer(Inner(rows))]}]
+    with engine.scatter(Holder, pieces) as shards:
+        os.kill(shards.call(0, "place"), signal.SIGKILL)
+        with pytest.raises(ShardLost):
+            for _ in range(100):
+                shards.map("rows")
+    for ask in (lambda: engine.scatter(Holder, pieces), rows.load):
+        with pytest.raises(ValueError, match="computed again, and are not the same"):
+            ask()
+
+
+def test_a_worker_lost_while_the_driver_fetches_rows(losing, X):
+    losing.wait_for_workers(2, timeout=20)
+    engine = Dask(losing, timeout=10.0)
+    rows = engine.rows(dask_array.from_array(X, chunks=(8, 4)), as_array)
+    engine.workers.open(engine.workers.staff())
+    for pid in list(pids(losing).values())[:1]:
+        os.kill(pid, signal.SIGKILL)
+    np.testing.assert_array_equal(rows.load(), X)
+    y = dask_array.arange(30, chunks=8)
+    np.testing.assert_array_equal(engine.vector(y, [8, 8, 8, 6]), np.arange(30))
+
+
+def test_a_scheduler_that_is_gone():
+    with local_cluster() as client:
+        engine = Dask(client, timeout=3.0)
+        with engine.scatter(Numbers, PIECES) as shards:
+            client.close()
+            with pytest.raises(RuntimeError, match="the Dask client is closed"):
+                engine.scatter(Numbers, PIECES)
+            assert len(shards) == 5
+
+
 def test_a_frozen_worker_that_has_rows(losing, X):
     engine = impatient(losing, 2.0)
     (near, _), (far, victim) = pids(losing).items()
@@ -462,7 +503,7 @@ def test_a_frozen_worker_that_has_rows(losing, X):
             engine.scatter(Holder, pieces)
         assert caught.value.workers == [far]
         assert time.monotonic() - begin < 20.0
-        with pytest.raises(ShardLost, match="no other worker has the rows"):
+        with pytest.raises(RuntimeError, match="has some of the rows, and does not answer"):
             engine.scatter(Holder, pieces)
     finally:
         os.kill(victim, signal.SIGCONT)

@@ -52,6 +52,11 @@ def test_a_frozen_rank(ranks, tmp_path):
     run(ranks, tmp_path, "frozen")
 
 
+@needs_mpiexec
+def test_fits_while_a_rank_freezes(tmp_path):
+    run(3, tmp_path, "survive")
+
+
 def test_whose_rows_count():
     assert MPI(rows="local").rows_are == "local" and MPI().rows_are == "root"
     with pytest.raises(ValueError, match="'root' or 'local', got 'leaf'"):

@@ -1,6 +1,8 @@
 """Losses at every single call of a fit, and at the calls of its repairs: always the same model."""
 
 import pickle
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -271,3 +273,15 @@ def test_the_loop_of_recovery():
     assert released == [2, 1, 0] and recovery.losses == 3
     with pytest.raises(KeyError):
         recovery.steadily(lambda: {}["not a loss"])
+
+
+def test_every_line_of_the_table_of_faults_names_its_tests():
+    root = Path(__file__).parents[1]
+    page = (root / "docs" / "distributed.md").read_text().partition("shown by |")[2]
+    lines = [line for line in page.partition("\n\n")[0].splitlines() if line.startswith("| ")]
+    known = set()
+    for path in (root / "tests").glob("test_*.py"):
+        known |= set(re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE))
+    named = [re.findall(r"`(test_\w+)`", line) for line in lines if "---" not in line]
+    assert len(named) > 20 and all(named)
+    assert {test for tests in named for test in tests} <= known

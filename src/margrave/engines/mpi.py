@@ -140,6 +140,11 @@ class MPI:
         """Ranks that are not lost."""
         return self._size - len(self._lost)
 
+    @property
+    def lost(self) -> set[int]:
+        """Ranks that do not answer."""
+        return set(self._lost)
+
     def share(self, at_work: int, threads: int, memory: int) -> tuple[int, int]:
         """Core threads and bytes for one shard: ranks on the same node divide the budgets."""
         if not self._per_node:
@@ -483,6 +488,8 @@ class _RankPiece(Piece):
 
     def take(self, places: Places) -> Matrix:
         """Bring some of the rows to rank 0."""
+        if self.rank in self.engine.lost:
+            raise RuntimeError(f"rank {self.rank} was lost, and with it its rows of X")
         rows: Matrix = self.engine.ask({self.rank: (_take, self.name, places)})[self.rank]
         return rows
 
