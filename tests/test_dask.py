@@ -477,7 +477,7 @@ def test_a_worker_lost_while_the_driver_fetches_rows(losing, X):
 
 def test_a_scheduler_that_is_gone():
     with local_cluster() as client:
-        engine = Dask(client, timeout=3.0)
+        engine = Dask(client)
         with engine.scatter(Numbers, PIECES) as shards:
             client.close()
             with pytest.raises(RuntimeError, match="the Dask client is closed"):

@@ -195,8 +195,8 @@ class Dask:
                 if isinstance(error, ValueError):
                     raise ValueError(f"partition {number}: {error}")
                 raise error
-            if future.status != "finished":
-                raise RuntimeError(f"partition {number} was {future.status} by the Dask scheduler")
+            if future.status == "cancelled":
+                raise RuntimeError(f"partition {number} was cancelled by the Dask scheduler")
 
     def _holders(self, rows: Iterable[RemoteRows]) -> dict[Piece, list[str]]:
         """Workers that hold the pieces of rows; waits for those that Dask has to recompute."""
@@ -204,7 +204,7 @@ class Dask:
         kept: dict[Piece, str] = {}
         for piece in pieces:
             if isinstance(piece, _DaskPiece):
-                if piece.future.status in ("error", "cancelled", "lost"):
+                if piece.future.status in ("error", "cancelled"):
                     raise RuntimeError("rows were lost with their worker and cannot be recomputed")
                 kept[piece] = piece.future.key
         return self._whereabouts(kept)
@@ -223,7 +223,7 @@ class Dask:
             if not missing:
                 return holders
             states = self.workers.scheduler("get_task_status", keys=missing)
-            if any(states.get(key) in (None, "forgotten", "erred") for key in missing):
+            if any(states[key] in (None, "forgotten", "erred") for key in missing):
                 raise RuntimeError("rows were lost with their worker and cannot be recomputed")
             silent = sorted({worker for key in missing for worker in known.get(key, ())})
             if silent and time.monotonic() > end:
