@@ -69,13 +69,16 @@ class DaskWorkers:
 
     def scheduler(self, name: str, **args: object) -> Any:
         """Ask the scheduler, which may be busy for a while."""
-        if self.client.status != "running":
-            raise RuntimeError(f"the Dask client is {self.client.status}")
+        self._check_client()
         try:
             asked = self._spawn(getattr(self.client.scheduler, name)(**args))
             return asked.result(max(self.timeout, _BUSY))
         except (OSError, CancelledError) as error:
             raise RuntimeError("the Dask scheduler does not answer") from error
+
+    def _check_client(self) -> None:
+        if self.client.status != "running":
+            raise RuntimeError(f"the Dask client is {self.client.status}")
 
     def live(self) -> dict[str, Any]:
         """The usable workers, with the scheduler's information about them."""
@@ -135,6 +138,7 @@ class DaskWorkers:
 
     def open(self, workers: Collection[str]) -> dict[str, str]:
         """Make sure that the workers have a site; its key, by worker."""
+        self._check_client()
         with self._opening:
             for worker in workers:
                 if worker not in self._sites or self._sites[worker].status in _NOT_THERE:

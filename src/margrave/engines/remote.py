@@ -491,7 +491,7 @@ class RemoteShards(Shards):
             for worker in dict.fromkeys(homes)
         }
         for worker, order in orders.items():
-            with suppress(ShardLost):
+            with suppress(ShardLost, RuntimeError):  # workers, or all of the cluster, are gone
                 self._carrier.ask({worker: order})
 
     def _ask_all(
