@@ -12,6 +12,9 @@ measure them. The mark of a number in a sentence says in words what it is (see `
     faster FILE SLOW FAST          seconds of one method over those of another there
     way FILE WAY FIELD             of a file with ways: engines-*, tuning-*, papers/pemsvm-*
     slower FILE WAY BASE           seconds of one way over those of another there
+    dual-error FILE METHOD OTHER   of results/papers/FILE.json: by how much the dual value exceeds
+                                   the best that is certified by OTHER (a file and a method: a/b)
+    study FORMAT FILE/KEY/KEY/...  of results/papers/FILE.json, a study: the keys from a case on
     card CASE [FIELD]              of results/gpu/CASE.json: seconds (by default) or score_seconds
     threads CASE NUMBER            seconds of so many threads of that machine
     card-ratio CASE NUMBER         seconds of so many threads over those of the card
@@ -30,7 +33,7 @@ from typing import Any
 from benchmarks import alternatives, gpu, large, reading, report, results, tuning
 from benchmarks.adapters import LIBRARIES, RIVALS, SHORTEST
 from benchmarks.marks import numbered, placed
-from benchmarks.papers import dcsvm
+from benchmarks.papers import dcsvm, studies
 from benchmarks.papers.common import last, read
 
 ROOT = Path(__file__).parent.parent
@@ -51,6 +54,10 @@ def blocks() -> dict[Path, dict[str, str]]:
             "lost": lost(),
         },
         ROOT / "docs" / "gpu.md": {"cards": gpu.table(), "sizes": gpu.sizes_table()},
+        **{
+            ROOT / "docs" / "papers" / f"{paper}.md": {"studies": studies.report(paper)}
+            for paper in studies.PAPERS
+        },
     }
 
 
@@ -119,6 +126,29 @@ def _slower(file: str, way: str, base: str) -> str:
     return f"{ways[way]['seconds'] / ways[base]['seconds']:.2g}x"
 
 
+def _dual_error(file: str, method: str, other: str) -> str:
+    """(D - D*) / |D*|, the dual being minimised; D* from the other's gap and primal value."""
+    reference, best = other.split("/")
+    (primal, gap), (primal_best, gap_best) = (
+        (found["objective"], found["full_gap"] if "full_gap" in found else found["gap"])
+        for found in (
+            last(_file(f"papers/{a}")["methods"][b]) or {}
+            for a, b in ((file, method), (reference, best))
+        )
+    )
+    # gap = (P + D) / P where P is the larger; the optimum lies between -P and D of the reference
+    dual, dual_best = -primal * (1.0 - gap), -primal_best * (1.0 - 0.5 * gap_best)
+    return f"{(dual - dual_best) / abs(dual_best):.1e}"
+
+
+def _study(form: str, *rest: str) -> str:
+    file, case, *keys = " ".join(rest).split("/")
+    found = _file(f"papers/{file}")["cases"][case]["found"]
+    for key in keys:
+        found = found[int(key)] if isinstance(found, list) else found[key]
+    return format(found, form)
+
+
 def _card(case: str, field: str = "seconds") -> str:
     return f"{_brief(_file(f'gpu/{case}')['cuda'][field])} s"
 
@@ -150,6 +180,8 @@ _KINDS: dict[str, Callable[..., str]] = {
     "faster": _faster,
     "way": _way,
     "slower": _slower,
+    "dual-error": _dual_error,
+    "study": _study,
     "card": _card,
     "threads": _threads,
     "card-ratio": _card_ratio,

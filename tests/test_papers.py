@@ -15,7 +15,19 @@ import pytest
 
 from benchmarks import augmentation, engines
 from benchmarks.adapters import is_installed
-from benchmarks.papers import common, dcsvm, pbm, published, report, saddle, sodm, worker
+from benchmarks.papers import (
+    common,
+    dcsvm,
+    pbm,
+    published,
+    report,
+    saddle,
+    sodm,
+    studies,
+    study,
+    worker,
+)
+from benchmarks.papers.studies import STUDIES
 from benchmarks.papers.worker import Task
 
 PAPERS = {paper.PAPER.name: paper.PAPER for paper in (dcsvm, pbm, sodm, saddle)}
@@ -257,7 +269,8 @@ def test_what_is_printed_belongs_to_methods_and_data_sets() -> None:
     for (paper, table), numbers in NUMBERS.items():
         methods = next(t.methods for t in PAPERS[paper].tables if t.name == table)
         assert list(numbers) and set(numbers) <= set(PAPERS[paper].datasets)
-        assert all(set(row) <= set(methods) for row in numbers.values())
+        known = {*methods, *(name.rsplit("-", 1)[0] for name in methods)}  # several beta
+        assert all(set(row) <= known for row in numbers.values())
     assert set(published.DCSVM_ROWS) == set(dcsvm.DATASETS)
 
 
@@ -270,7 +283,7 @@ def test_pages_and_pictures_are_made(finished: Path, tmp_path: Path) -> None:
     assert "| SODM as printed |" in page and "lam=1, theta=0.1, gamma=0.0625" in page
     assert (tmp_path / "sodm.png").stat().st_size > 10_000
     page = (tmp_path / "saddle.md").read_text()
-    assert "| Saddle-SVC as printed |" in page and "| working set among nodes |" in page
+    assert "| Saddle-SVC as printed, beta=" in page and "| working set among nodes |" in page
     for name, picture in report.SADDLE_PICTURES.items():
         made = tmp_path / f"saddle-{name}.png"
         assert made.exists() == bool(picture.read(finished))
@@ -284,6 +297,42 @@ def test_pages_are_those_of_the_result_files(name: str) -> None:
     assert text == report.placed(text, results)
     for picture in [line.split("(")[1].rstrip(")") for line in text.splitlines() if "![" in line]:
         assert (report.DOCS / picture).exists()
+
+
+# --- studies -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_studies_run(name: str) -> None:
+    """One case of each on a few made-up rows, and its lines in the table."""
+    told = STUDIES[name]
+    case = told.cases[0]
+    found = json.loads(json.dumps(told.measure(case, True)))
+    rows = study.lines(told, {case: {"found": found}}, case)
+    assert rows[0][0] == case and all(len(row) == len(told.head) for row in rows)
+    assert name.split("-")[0] in studies.PAPERS
+
+
+def test_a_case_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    def measure(case: str, quick: bool) -> dict[str, Any]:
+        calls.append(case)
+        return {"value": len(calls)}
+
+    told = study.Study("t", "x", ("a", "b"), measure, ("c", "v"), lambda c, f: [[str(f["value"])]])
+    monkeypatch.setattr(study, "path", lambda name, where=None: tmp_path / f"{name}.json")
+    options = SimpleNamespace(cases=["a"], again=False, quick=False)
+    study.run("paper-claim", told, options)
+    options.cases = None
+    study.run("paper-claim", told, options)
+    assert calls == ["a", "b"]
+    assert "| a | 1 |" in study.section("paper-claim", told, tmp_path)
+    options.again, options.quick = True, True
+    study.run("paper-claim", told, options)  # writes nothing
+    assert calls == ["a", "b", "a", "b"] and study.read("paper-claim")["cases"]["b"]["found"] == {
+        "value": 2
+    }
 
 
 # --- augmentation --------------------------------------------------------------------------------

@@ -47,8 +47,13 @@ def draw_ways(
     def fill(accuracy: Any, distance: Any, results: Results) -> None:
         methods = {titles[name]: entry for name, entry in results["methods"].items()}
         for title, entry in methods.items():
-            found = [(_sent(point, results, nodes), point) for point in way(entry)]
-            accuracies = [(x, point["accuracy"]) for x, point in found if x is not None]
+            points = [*_told(last(entry)), *way(entry)] if nodes else way(entry)
+            found = [(_sent(point, results, nodes), point) for point in points]
+            accuracies = [
+                (x, point["accuracy"])
+                for x, point in found
+                if x is not None and "accuracy" in point
+            ]
             distances = [
                 (x, (2.0 * point["objective"]) ** 0.5)
                 for x, point in found
@@ -70,6 +75,17 @@ def draw_ways(
     x = "points from each node" if nodes else "seconds"
     labels = (x, "test accuracy (%)", "distance of the hulls")
     _columns(all_results, fill, list(titles.values()), labels, file)
+
+
+def _told(found: Entry | None) -> list[Entry]:
+    """The points of a fit's own history; there is no accuracy."""
+    if found is None or not found.get("history", {}).get("numbers"):
+        return []
+    history = found["history"]
+    return [
+        {"numbers": numbers, "objective": objective}
+        for numbers, objective in zip(history["numbers"], history["objective"], strict=True)
+    ]
 
 
 def _sent(point: Entry, results: Results, nodes: int) -> float | None:

@@ -54,7 +54,7 @@ def measure(task: Task, tell: Callable[[dict[str, Any]], None] = _ignore) -> dic
     paper: Paper = importlib.import_module(f"benchmarks.papers.{task.paper}").PAPER
     method, dataset = paper.methods[task.method], paper.datasets[task.dataset]
     whole, form = dataset.load(task.generated), dataset.forms[method.library]
-    data = _first(whole, task.rows).in_form(form)
+    data = first(whole, task.rows).in_form(form)
     # Our estimators have time limits and keep their models; other processes have to be killed.
     own_limit = _ends(method.make(task.parameters), "time_limit", task.limit)
     patience = None if task.limit is None else (2.0 if own_limit else 1.0) * task.limit
@@ -191,7 +191,8 @@ def _numbers(kept: Sequence[dict[str, Any]], history: Sequence[dict[str, Any]]) 
     return [int(sums[at]) for at, record in enumerate(history) if any(record is k for k in kept)]
 
 
-def _first(data: Data, rows: float | None) -> Data:
+def first(data: Data, rows: float | None) -> Data:
+    """So many rows to fit, or this share of them; None: all."""
     if rows is None:
         return data
     count = min(len(data.y), int(rows * len(data.y)) if rows < 1 else int(rows))
