@@ -14,6 +14,9 @@ measure them. The mark of a number in a sentence says in words what it is (see `
     slower FILE WAY BASE           seconds of one way over those of another there
     dual-error FILE METHOD OTHER   of results/papers/FILE.json: by how much the dual value exceeds
                                    the best that is certified by OTHER (a file and a method: a/b)
+    printed TABLE SET METHOD FIELD what a paper prints: seconds or accuracy, of papers/published.py
+    printed-faster TABLE SET A B   its seconds of A over those of B
+    points FILE METHOD GAP         of results/papers/FILE.json: exchanged until the gap, per node
     study FORMAT FILE/KEY/KEY/...  of results/papers/FILE.json, a study: the keys from a case on
     card CASE [FIELD]              of results/gpu/CASE.json: seconds (by default) or score_seconds
     threads CASE NUMBER            seconds of so many threads of that machine
@@ -33,7 +36,7 @@ from typing import Any
 from benchmarks import alternatives, gpu, large, reading, report, results, tuning
 from benchmarks.adapters import LIBRARIES, RIVALS, SHORTEST
 from benchmarks.marks import numbered, placed
-from benchmarks.papers import dcsvm, studies
+from benchmarks.papers import dcsvm, published, saddle, studies
 from benchmarks.papers.common import last, read
 
 ROOT = Path(__file__).parent.parent
@@ -141,6 +144,23 @@ def _dual_error(file: str, method: str, other: str) -> str:
     return f"{(dual - dual_best) / abs(dual_best):.1e}"
 
 
+def _printed(table: str, dataset: str, method: str, field: str) -> str:
+    seconds, accuracy = getattr(published, table)[dataset][method]
+    return f"{seconds:,g} s" if field == "seconds" else f"{accuracy:g} %"
+
+
+def _printed_faster(table: str, dataset: str, slow: str, fast: str) -> str:
+    row = getattr(published, table)[dataset]
+    return f"{row[slow][0] / row[fast][0]:.2g}x"
+
+
+def _points(file: str, method: str, gap: str) -> str:
+    found = last(_file(f"papers/{file}")["methods"][method])
+    reached = None if found is None else saddle.points_until(found, float(gap))
+    assert reached is not None, f"{file}: {method} has not come to {gap}"
+    return _brief(reached)
+
+
 def _study(form: str, *rest: str) -> str:
     file, case, *keys = " ".join(rest).split("/")
     found = _file(f"papers/{file}")["cases"][case]["found"]
@@ -181,6 +201,9 @@ _KINDS: dict[str, Callable[..., str]] = {
     "way": _way,
     "slower": _slower,
     "dual-error": _dual_error,
+    "printed": _printed,
+    "printed-faster": _printed_faster,
+    "points": _points,
     "study": _study,
     "card": _card,
     "threads": _threads,
@@ -191,6 +214,7 @@ _FORMS = {
     "accuracy": "{:.2f} %",
     "gap": "{:.1e}",
     "full_gap": "{:.1e}",
+    "kernel_values": "{:.2e}",
     "best_score": "{:.4f}",
 }
 

@@ -296,17 +296,12 @@ def _communication(table: Table, found: Mapping[str, Results]) -> str:
         for method in table.methods:
             entry = results["methods"].get(method) if results else None
             one = last(entry) or {}
-            history = one.get("history", {"gap": [], "numbers": []})
             sent_by_all = one.get("numbers")
             unit = saddle.NODES * one.get("features", 1)
             cells = [saddle.PAPER.methods[method].title]
             for gap in gaps:
-                sent = [
-                    numbers
-                    for reached, numbers in zip(history["gap"], history["numbers"], strict=True)
-                    if reached is not None and reached <= gap
-                ]
-                cells.append(_brief(sent[0] / unit) if sent else "-")
+                points = saddle.points_until(one, gap) if sent_by_all is not None else None
+                cells.append("-" if points is None else _brief(points))
             rows.append(
                 [
                     _with_rows(name, results) if method == table.methods[0] else "",

@@ -210,6 +210,18 @@ APART: dict[str, tuple[str, Callable[[], Any]]] = {
 }
 
 
+def points_until(found: Entry, gap: float) -> float | None:
+    """Points of a node that are exchanged until a gap, k d numbers each; None if it is not reached.
+
+    The paper's unit is what all k nodes send if each sends one point of d features.
+    """
+    history = found.get("history", {})
+    for numbers, reached in zip(history.get("numbers", ()), history.get("gap", ()), strict=True):
+        if reached is not None and reached <= gap:
+            return float(numbers) / (NODES * found["features"])
+    return None
+
+
 def with_best_beta(methods: Mapping[str, Entry]) -> dict[str, Entry]:
     """The entries, of those with several beta only the one that came nearest to the optimum."""
     tried = [
