@@ -272,6 +272,8 @@ def test_what_is_printed_belongs_to_methods_and_data_sets() -> None:
         known = {*methods, *(name.rsplit("-", 1)[0] for name in methods)}  # several beta
         assert all(set(row) <= known for row in numbers.values())
     assert set(published.DCSVM_ROWS) == set(dcsvm.DATASETS)
+    for tables in published.AS_PRINTED.values():
+        assert all(len(row) == len(head) for _, head, rows in tables for row in rows)
 
 
 def test_pages_and_pictures_are_made(finished: Path, tmp_path: Path) -> None:

@@ -50,13 +50,13 @@ def measure(form: str, quick: bool) -> dict[str, Any]:
             **{**fixed, "tol": 1e-9, "max_iter": 20 if quick else SWEEPS},
             solver=EM(as_published=True),
         ),
-        "MC": sampler(LAM, **fixed, n_samples=50 if quick else 1000, chains=4),
+        "MC": sampler(LAM, **fixed, features=None, n_samples=50 if quick else 1000, chains=4),
     }
     found: dict[str, Any] = {"rows": len(y), "features": X.shape[1], "ways": {}}
     for way, model in ways.items():
         fitted, seconds = _fitted(model, X, y)
         cost = float(fitted.objective_) * (1.0 if way == "MC" else LAM)
-        one = {"J": cost, "seconds": seconds, "iterations": int(fitted.n_iter_)}
+        one = {"J": cost, "seconds": seconds, "iterations": int(np.max(fitted.n_iter_))}
         one["score"] = float(fitted.score(X, y))
         if way == "MC":
             told = fitted.diagnostics_

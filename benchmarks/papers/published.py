@@ -208,3 +208,103 @@ SADDLE_TABLE_4: Numbers = {
     "filled50": {"nu-saddle": (369, 84.4), "liblinear": (214, 84.3)},
     "filled90": {"nu-saddle": (363, 82.5), "liblinear": (537, 82.8)},
 }
+
+# --- tables that are shown as printed ------------------------------------------------------------
+# page -> title, head and rows: of methods, data sets or figures that nothing here is beside
+
+AsPrinted = tuple[str, tuple[str, ...], tuple[tuple[str, ...], ...]]
+
+AS_PRINTED: dict[str, tuple[AsPrinted, ...]] = {
+    "dcsvm": (
+        (
+            "Table 5: seconds of DC-SVM by level, covtype",
+            ("level", "4", "3", "2", "1", "0"),
+            (
+                ("clustering", "43.2", "42.5", "40.8", "38.1", "36.5"),
+                ("training", "159.4", "439.7", "1422.8", "3135.5", "7614.0"),
+            ),
+        ),
+        (
+            "Table 4: hours for a whole grid of C and gamma",
+            ("data set", "DC-SVM (early)", "DC-SVM", "LIBSVM"),
+            (
+                ("ijcnn1", "0.27", "2.3", "6.4"),
+                ("webspam", "5.6", "103", "343"),
+                ("covtype", "10.3", "115", "881"),
+                ("census", "1.5", "33.6", "127"),
+            ),
+        ),
+    ),
+    "pbm": (
+        (
+            "Table 2: seconds and accuracy (%)",
+            (
+                *("data set, loss", "PBM, first step", "PBM, error 1e-3", "P-packSGD"),
+                *("PSVM, n^0.5", "PSVM, n^0.6", "DC-SVM, error 1e-3"),
+            ),
+            (
+                (
+                    *("webspam, hinge", "16, 99.07", "360, 99.26", "1478, 98.99"),
+                    *("773, 75.79", "2304, 88.68", "8742, 99.26"),
+                ),
+                (
+                    *("covtype, hinge", "14, 96.05", "772, 96.13", "1349, 92.67"),
+                    *("286, 76.00", "7071, 81.53", "10457, 96.13"),
+                ),
+                (
+                    *("cifar, hinge", "15, 85.91", "540, 89.72", "1233, 88.31"),
+                    *("41, 79.89", "1474, 69.73", "13006, 89.72"),
+                ),
+                ("mnist8m, hinge", "321, 98.94", "8112, 99.45", "2414, 98.60", "-", "-", "-"),
+                ("kdda, hinge", "1832, 85.51", "12700, 86.31", "-", "-", "-", "-"),
+                ("webspam, logistic", "1679, 92.01", "2131, 99.07", "4417, 98.96", "-", "-", "-"),
+                ("cifar, logistic", "471, 83.37", "758, 88.14", "2115, 87.07", "-", "-", "-"),
+            ),
+        ),
+    ),
+    "sodm": (
+        (
+            "Table 3, linear kernel: accuracy, and seconds",
+            ("data set", "ODM", "Ca-ODM", "DiP-ODM"),
+            (
+                ("gisette", ".972", ".953, 82.35", ".966, 74.36"),
+                ("svmguide1", ".964", ".863, 35.27", ".898, 40.52"),
+                ("phishing", ".937", ".894, 33.84", ".921, 38.60"),
+                ("a7a", ".850", ".795, 47.59", ".831, 59.17"),
+                ("cod-rna", ".938", ".882, 435.19", ".894, 434.77"),
+                ("ijcnn1", ".913", ".896, 228.43", ".903, 208.81"),
+                ("skin-nonskin", ".917", ".796, 158.12", ".903, 256.78"),
+                ("SUSY", ".774", ".734, 3790.37", ".738, 3829.23"),
+            ),
+        ),
+    ),
+    "saddle": (
+        (
+            "Table 1: objectives",
+            ("data set", "Saddle-SVC", "Gilbert"),
+            (
+                ("iris", "0.835", "0.835"),
+                ("mushrooms", "0.516", "0.517"),
+                ("synthetic, d = 8", "0.395", "0.397"),
+                ("synthetic, d = 32", "0.468", "0.470"),
+                ("synthetic, d = 128", "0.436", "0.438"),
+                ("synthetic, d = 512", "0.496", "0.498"),
+            ),
+        ),
+        (
+            "Table 3: objective and test accuracy",
+            ("data set, alpha", "LIBSVM", "Saddle-SVC"),
+            (
+                ("a9a, 0.1", "6e-12, 0.35", "6e-4, 0.69"),
+                ("a9a, 0.3", "6e-13, 0.36", "7e-4, 0.69"),
+                ("a9a, 0.5", "6e-13, 0.71", "3e-4, 0.70"),
+                ("phishing, 0.1", "6e-11, 0.89", "3e-4, 0.82"),
+                ("phishing, 0.3", "0.002, 0.93", "0.002, 0.93"),
+                ("phishing, 0.5", "0.01, 0.92", "0.01, 0.93"),
+                ("ijcnn1, 0.1", "2e-12, 0.17", "0.0039, 0.73"),
+                ("ijcnn1, 0.3", "6e-13, 0.17", "0.002, 0.47"),
+                ("ijcnn1, 0.5", "3e-13, 0.80", "0.0004, 0.31"),
+            ),
+        ),
+    ),
+}

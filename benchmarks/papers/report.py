@@ -379,6 +379,17 @@ def _rows(results: Results | None) -> str:
     return "Not measured"
 
 
+# --- tables of the papers ------------------------------------------------------------------------
+
+
+def as_printed(paper: str) -> list[str]:
+    """Tables of which nothing here has all columns, as the paper prints them."""
+    return [
+        f"## As printed: {title}\n\n{markdown(list(head), [list(row) for row in rows])}"
+        for title, head, rows in published.AS_PRINTED.get(paper, ())
+    ]
+
+
 # --- what surrounds them -------------------------------------------------------------------------
 
 
@@ -420,7 +431,7 @@ def _end(paper: Paper, everything: Sequence[Results]) -> list[str]:
         for note in _notes(paper, name, entry)
     ]
     to_consider = ["## Notes", "\n".join(notes)] if notes else []
-    return [*to_consider, "## Conditions", conditions(everything)]
+    return [*as_printed(paper.name), *to_consider, "## Conditions", conditions(everything)]
 
 
 def _notes(paper: Paper, name: str, entry: Entry) -> list[str]:

@@ -265,6 +265,14 @@ ALPHA_METHODS = {
             ),
         ),
         (
+            "saddle",
+            Method(
+                f"Saddle-SVC, all features, alpha={alpha}",
+                partial(_soft, solver=Saddle, alpha=alpha),
+                certified=True,
+            ),
+        ),
+        (
             "libsvm",
             Method(f"scikit-learn NuSVC, alpha={alpha}", partial(_libsvm, alpha=alpha), "sklearn"),
         ),
