@@ -154,6 +154,62 @@ def test_a_variable_at_its_bound_does_not_stall_the_step():
     assert min(steps) > 0.05
 
 
+@pytest.mark.parametrize("loss, C", [("hinge", 1.0), ("hinge", 2.0), ("squared_hinge", 2.0)])
+def test_printed_steps_match_a_naive_twin(loss, C):
+    """Equation 13 for the hinge loss, which may stall, and Armijo's rule for the squared one."""
+    X, y = moons200(60)
+    problem = build.problem(X, y, C, (loss, {}), ("rbf", {"gamma": 1.0}), None)
+    label = np.argsort(np.argsort(X[:, 0])) // 20
+    solver = BlockMinimization(
+        blocks=3, partition=Given(label), rounds=4, inner_tol=1e-13, finish=None, moving=False
+    )
+    _, progress = run(problem, solver.set_params(as_published=True), tol=1e-12)
+    found = [(entry["step"], entry["dual"]) for entry in progress.history if "step" in entry]
+    Q = np.exp(-((X[:, None] - X[None]) ** 2).sum(axis=2)) * np.outer(y, y)
+    expected = printed_rounds(Q, C, label, 4, is_squared=loss == "squared_hinge")
+    np.testing.assert_allclose(found, expected[: len(found)], rtol=1e-6, atol=1e-9)
+    if C == 1.0:  # a variable is at its bound after the first step
+        assert found[0][0] == 1.0 and all(step == 0.0 for step, _ in found[1:])
+
+
+def printed_rounds(Q, C, label, rounds, is_squared):
+    """Steps and objectives: 1/2 a'Qa - sum a, 0 <= a <= C, or + a^2 / 4C and no upper bound."""
+    most, ridge = (np.inf, 0.5 / C) if is_squared else (C, 0.0)
+    H = Q + ridge * np.eye(len(Q))
+    alpha, told = np.zeros(len(Q)), []
+
+    def value(a):
+        return 0.5 * a @ H @ a - a.sum()
+
+    for _ in range(rounds):
+        target = alpha.copy()
+        for part in np.unique(label):  # coordinate descent, the other blocks fixed at alpha
+            rows = np.flatnonzero(label == part)
+            own = H[np.ix_(rows, rows)]
+            fixed = H[rows] @ alpha - own @ alpha[rows] - 1.0
+            a = alpha[rows].copy()
+            for _ in range(3000):
+                for i in range(len(a)):
+                    a[i] = np.clip(a[i] - (own[i] @ a + fixed[i]) / own[i, i], 0.0, most)
+            target[rows] = a
+        d = target - alpha
+        descent = (H @ alpha - 1.0) @ d
+        if is_squared:
+            mean = 1.0 / len(np.unique(label))
+            least = value(alpha + mean * d) - value(alpha)
+            step = 1.0
+            while value(alpha + step * d) - value(alpha) > min(0.01 * step * descent, least):
+                step /= 2.0
+        else:
+            best = -descent / (d @ H @ d)
+            step = min((C - alpha).min(), max((-alpha).max(), best))
+            with np.errstate(all="ignore"):  # a longer step, which equation 13 allows, is no point
+                step = min(step, np.where(d > 0.0, (C - alpha) / d, -alpha / d)[d != 0.0].min())
+        alpha = alpha + step * d
+        told.append((step, value(alpha)))
+    return told
+
+
 def test_best_step():
     rng = np.random.default_rng(0)
     for _ in range(50):  # a piecewise linear rate with jumps

@@ -99,13 +99,15 @@ class Directions(Point):
     def probe(
         self, p: int, points: Points, coef: Floats, precision: str, deadline: float = FOREVER
     ) -> Floats:
-        """Set the direction d of all blocks: f'd and d'K d (own rows' part), and the largest step.
+        """Set the direction d of all blocks: f'd and d'K d (own rows' part), and bounds of steps.
 
-        The largest step is the one at which the first variable reaches its bound.
+        The largest step is the one at which the first variable reaches its bound. The last two
+        numbers are the published bounds: the least room that any variable has upwards and
+        downwards, in terms of alpha = y beta.
         """
         state, problem = self.states[p], self.problems[p]
         if problem is None:
-            return np.array([0.0, 0.0, np.inf])
+            return np.array([0.0, 0.0, np.inf, np.inf, np.inf])
         d = self.aims[p].direction
         reach = self._sums(p, points, coef, precision, slice(None), deadline)
         self.aims[p] = replace(self.aims[p], reach=reach)
@@ -113,7 +115,9 @@ class Directions(Point):
         with np.errstate(all="ignore"):
             room = np.where(d > 0.0, (hi - state.beta) / d, (lo - state.beta) / d)
         largest = float(np.min(room[d != 0.0], initial=np.inf))
-        return np.array([dot(state.scores, d), dot(reach, d), largest])
+        up, down = hi - state.beta, state.beta - lo
+        rooms = np.where(problem.y > 0.0, (up, down), (down, up)).min(axis=1, initial=np.inf)
+        return np.array([dot(state.scores, d), dot(reach, d), largest, *rooms])
 
     def rates(self, p: int, steps: Floats) -> Floats:
         """Derivatives of sum_i h_i(beta_i + t d_i) to the right, one per step t."""
@@ -125,6 +129,16 @@ class Directions(Point):
         low, high = self._box(problem, beta)
         points = (np.clip(beta + t * d, low, high) for t in steps)
         return np.array([rate_along(loss, y, C, at, d) for at in points])
+
+    def conjugates(self, p: int, steps: Floats) -> Floats:
+        """Values of sum_i h_i(beta_i + t d_i), one per step t."""
+        problem, beta = self.problems[p], self.states[p].beta
+        if problem is None:
+            return np.zeros(len(steps))
+        d, loss = self.aims[p].direction, self._loss(problem)
+        low, high = self._box(problem, beta)
+        points = (np.clip(beta + t * d, low, high) for t in steps)
+        return np.array([float(loss.conjugate(problem.y, problem.C, at).sum()) for at in points])
 
     def commit(self, p: int, step: float) -> None:
         """Make a step along the direction."""

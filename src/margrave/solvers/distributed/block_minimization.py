@@ -59,6 +59,8 @@ _SHARPER, _MOST_IDLE = 0.3, 10  # of it after a round in which no block moves; s
 _RUNNING = 0.9  # of the tolerance: the gap that rounds in single precision aim at
 _BLOCK_ROWS = 6000  # about: solving a larger block costs more time than it saves later
 FINISHES = ("working_set", None)
+_LINEAR = ("hinge", "pinball")  # losses whose conjugate is linear between its bounds
+_SIGMA, _HALVINGS = 0.01, 30  # of Armijo's rule, for which the paper has no numbers
 _MOST_SHARDS = 500  # a call of all costs about a tenth of a millisecond for each
 _ONLY_FIXED = (0, 1)  # rounds: blocks move from the second one on
 
@@ -87,6 +89,9 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
         Whether every round has blocks of its own, of about 2,000 active rows, or as many as
         `blocks`. Without it, as published, blocks stay, and there is one round by default if
         the working-set solver follows; finish=None then needs an intercept that is not free.
+    as_published : bool, default=False
+        The printed rounds alone: blocks stay, and the step is that of equation 13 for the hinge
+        loss, which stays zero once a variable is at its bound, and Armijo's rule for the others.
     size : int, optional
         Variables per round of the working set; by default up to 2048.
     checkpoint : str or path, optional
@@ -112,6 +117,7 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
         inner_tol: float = 1e-2,
         finish: str | None = "working_set",
         moving: bool = True,
+        as_published: bool = False,
         size: int | None = None,
         checkpoint: str | PathLike[str] | None = None,
     ) -> None:
@@ -121,6 +127,7 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
         self.inner_tol = inner_tol
         self.finish = finish
         self.moving = moving
+        self.as_published = as_published
         self.size = size
         self.checkpoint = checkpoint
 
@@ -240,6 +247,9 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
             raise ValueError(
                 f"checkpoint must be a folder, as a string or path, got {self.checkpoint!r}"
             )
+        check_switch("as_published", self.as_published)
+        if self.as_published and (self.moving or self.finish is not None):
+            raise ValueError("as_published needs moving=False and finish=None: rounds alone")
         if self.finish not in FINISHES:
             raise ValueError(f"finish must be 'working_set' or None, got {self.finish!r}")
         free = any(p.intercept == "free" for p in problems)
@@ -385,8 +395,8 @@ class _Run:
             raise _core.Stopped
         for p in numbers:
             points, coef = changes[p]
-            moved = moved or len(coef) > 0
             self._step(p, points, coef, rough)
+            moved = moved or (len(coef) > 0 and self.steps[p] > 0.0)
         self.bytes = cluster.moved - before
         self.figures = [self._measured(p) for p in numbers]
         return moved
@@ -408,9 +418,35 @@ class _Run:
 
         # 3. the step; from zero, a given sum of beta is reached by a full step
         given = problem.total > 0.0 and self.done == 0
-        step = 1.0 if given else best_step(rate, largest)
+        if self.solver.as_published:
+            up, down = (float(min(probe[i] for probe in probes)) for i in (3, 4))
+            step = self._printed_step(p, slope, curvature, (-down, min(up, largest)))
+        else:
+            step = 1.0 if given else best_step(rate, largest)
         cluster.map("commit", p, step)
         self.steps[p] = step
+
+    def _printed_step(
+        self, p: int, slope: float, curvature: float, bounds: tuple[float, float]
+    ) -> float:
+        """Equation 13, between bounds for all variables together, or the first step of Armijo's.
+
+        The bounds of equation 13 may also be too wide: steps end where a variable leaves its box.
+        Steps 1, 1/2, 1/4, ... until the objective has decreased by a share of what its slope
+        promises, and by no less than with a step of one over the number of blocks.
+        """
+        cluster = self.cluster
+        descent = slope + float(cluster.reduce("rates", p, np.zeros(1))[0])
+        if cluster.problems[p].loss.name in _LINEAR:
+            best = -descent / curvature if curvature > 0.0 else np.inf
+            return min(bounds[1], max(bounds[0], best))
+        mean = 1.0 / len(cluster.parts)
+        steps = np.array([*0.5 ** np.arange(_HALVINGS), mean, 0.0])
+        values = slope * steps + 0.5 * curvature * steps**2
+        values += cluster.reduce("conjugates", p, steps)
+        decrease = values - values[-1]
+        enough = (decrease <= _SIGMA * steps * descent) & (decrease <= decrease[-2])
+        return float(steps[np.argmax(enough)]) if enough[:-2].any() else mean
 
     def _keep_local(self) -> None:
         """Keep the blocks' own solutions as an early model, if blocks have centres."""
@@ -464,7 +500,7 @@ class _Run:
         progress, limit = self.settings.progress, self.settings.progress.max_iter
         if self.solver.finish is None and not self.moves:
             solutions = self._descend(self.settings, len(self.problems))
-            if self.done == self.limit:
+            if self.done == self.limit or self.solver.as_published:
                 solutions = [unfinished(s, self.settings, "pbm", self.done) for s in solutions]
             for solution in solutions:
                 progress.report(
