@@ -86,8 +86,10 @@ papers: $(VENV)/installed-bench
 	$(BIN)/python -m benchmarks.papers.pbm
 	$(BIN)/python -m benchmarks.papers.sodm
 	$(BIN)/python -m benchmarks.papers.saddle
+	$(BIN)/python -m benchmarks.papers.study
 	$(BIN)/python -m benchmarks.augmentation
 	$(BIN)/python -m benchmarks.papers.report
+	$(BIN)/python -m benchmarks.pages
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
