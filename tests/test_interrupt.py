@@ -1,99 +1,92 @@
 """Ctrl-C in every estimator: the model so far is kept with its gap, and the signal passed on."""
 
-import os
 import signal
 import subprocess
 import sys
-import textwrap
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.base import clone
+
+import margrave
+from margrave import SVC, SVR, KernelLogisticRegression, ODMClassifier, RowBlocks
+from margrave.solvers import DivideAndConquer, ExpectationMaximization
+from tests.pressing import press
 
 # each would run for minutes at this tolerance
 ESTIMATORS = [
-    "SVC(C=1e4, gamma=5.0, tol=1e-9)",
-    "SVC(C=1e4, gamma=5.0, tol=1e-9, multi_class='crammer_singer', intercept=None)",
-    "SVR(C=1e4, gamma=5.0, epsilon=1e-3, tol=1e-9)",
-    "KernelLogisticRegression(C=1e4, gamma=5.0, tol=1e-9)",
-    "KernelLogisticRegression(C=1e4, gamma=5.0, tol=1e-9, multi_class='softmax')",
-    "ODMClassifier(lam=1e9, gamma=0.05, tol=1e-12)",
-    "ODMClassifier(lam=1e9, gamma=0.05, tol=1e-12, solver='newton')",
-    "ODMClassifier(lam=1e9, gamma=0.05, tol=1e-12, solver='cd')",
-    "SVC(C=1e4, gamma=5.0, tol=1e-9, solver='dc')",
-    "SVC(C=1e6, gamma=0.5, solver=DivideAndConquer(early=1, level_tol=1e-12))",
-    "SVC(C=1e4, gamma=5.0, tol=1e-9, solver=DivideAndConquer(level_tol=1e-9), engine='serial')",
-    "SVC(C=1e4, gamma=5.0, tol=1e-9, solver='cascade')",
-    "ODMClassifier(lam=1e9, gamma=0.05, tol=1e-12, solver='sodm')",
-    "SVC(C=1e4, gamma=5.0, tol=1e-9, solver='dip')",
-    "SVC(C=1e4, gamma=5.0, tol=1e-9, solver=ExpectationMaximization(features=800))",
+    SVC(C=1e4, gamma=5.0, tol=1e-9),
+    SVC(C=1e4, gamma=5.0, tol=1e-9, multi_class="crammer_singer", intercept=None),
+    SVR(C=1e4, gamma=5.0, epsilon=1e-3, tol=1e-9),
+    KernelLogisticRegression(C=1e4, gamma=5.0, tol=1e-9),
+    KernelLogisticRegression(C=1e4, gamma=5.0, tol=1e-9, multi_class="softmax"),
+    ODMClassifier(lam=1e9, gamma=0.05, tol=1e-12),
+    ODMClassifier(lam=1e9, gamma=0.05, tol=1e-12, solver="newton"),
+    ODMClassifier(lam=1e9, gamma=0.05, tol=1e-12, solver="cd"),
+    SVC(C=1e4, gamma=5.0, tol=1e-9, solver="dc"),
+    SVC(C=1e6, gamma=0.5, solver=DivideAndConquer(early=1, level_tol=1e-12)),
+    SVC(C=1e4, gamma=5.0, tol=1e-9, solver=DivideAndConquer(level_tol=1e-9), engine="serial"),
+    SVC(C=1e4, gamma=5.0, tol=1e-9, solver="cascade"),
+    ODMClassifier(lam=1e9, gamma=0.05, tol=1e-12, solver="sodm"),
+    SVC(C=1e4, gamma=5.0, tol=1e-9, solver="dip"),
+    SVC(C=1e4, gamma=5.0, tol=1e-9, solver=ExpectationMaximization(features=800)),
 ]
-# columns of very different scales
-ROWS = "X, y = np.tile(X * np.logspace(0, -3, 12), (16, 1)), np.tile(y, 16)"
-SLOW = (
-    "X = RowBlocks([lambda a=a: (time.sleep(0.05), X_[a : a + 3000])[1]"
-    " for a in range(0, 12_000, 3000)])"
-)
-BLOCKS = "X = RowBlocks([X_[a : a + 3000] for a in range(0, 12_000, 3000)])"
-IN_BLOCKS = [
-    ("SVC(C=1e6, gamma=0.5, solver=DivideAndConquer(early=1, level_tol=1e-12))", BLOCKS),
-]
+IN_BLOCKS = [SVC(C=1e6, gamma=0.5, solver=DivideAndConquer(early=1, level_tol=1e-12))]
 LINEAR = [
-    ("SVC(C=1e6, kernel='linear', tol=1e-12, solver='cd')", ""),
-    ("SVC(C=1e2, kernel='linear', tol=1e-12, solver='newton')", SLOW),
-    ("SVR(C=1e2, kernel='linear', tol=1e-12)", SLOW),
-    ("SVC(C=1e2, kernel='linear', tol=1e-12, solver='em')", SLOW),
-    ("ODMClassifier(lam=1e4, kernel='linear', tol=1e-12, solver='svrg')", ROWS),
-    ("ODMClassifier(lam=1e4, kernel='linear', tol=1e-12, solver='dsvrg')", ROWS),
+    SVC(C=1e2, kernel="linear", tol=1e-12, solver="newton"),
+    SVR(C=1e2, kernel="linear", tol=1e-12),
+    SVC(C=1e2, kernel="linear", tol=1e-12, solver="em"),
 ]
-SCRIPT = textwrap.dedent("""
-    import sys, threading, time, os, signal
-    import numpy as np
-    from margrave import *
-    from margrave.solvers import *
+SCALED = [
+    ODMClassifier(lam=1e4, kernel="linear", tol=1e-12, solver="svrg"),
+    ODMClassifier(lam=1e4, kernel="linear", tol=1e-12, solver="dsvrg"),
+]
+ROWS = {
+    "array": [*ESTIMATORS, SVC(C=1e6, kernel="linear", tol=1e-12, solver="cd")],
+    "slow blocks": LINEAR,
+    "scaled": SCALED,
+    "blocks": IN_BLOCKS,
+}
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Rows in each form, and their labels."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((12_000, 12))
     y = np.digitize(X[:, 0] + rng.standard_normal(12_000), [0.0])
-    X_ = X
-    {setup}
-    model = {estimator}
-    pressed = []
-    def press():
-        time.sleep(1.0)
-        pressed.append(time.perf_counter())
-        os.kill(os.getpid(), signal.SIGINT)
-    threading.Thread(target=press, daemon=True).start()
-    try:
-        model.fit(X, y)
-    except KeyboardInterrupt:
-        late = time.perf_counter() - pressed[0]
-        model.predict(X_[:5])
-        print("kept", model.gap_, model.converged_, late)
-""")
+    parts = [X[a : a + 3000] for a in range(0, 12_000, 3000)]
+    slow = [lambda part=part: (time.sleep(0.05), part)[1] for part in parts]
+    # columns of very different scales
+    scaled = np.tile(X * np.logspace(0, -3, 12), (16, 1))
+    return {
+        "array": (X, y),
+        "slow blocks": (RowBlocks(slow), y),
+        "scaled": (scaled, np.tile(y, 16)),
+        "blocks": (RowBlocks(parts), y),
+    }
 
 
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
-    ("estimator", "setup"), [*((name, "") for name in ESTIMATORS), *LINEAR, *IN_BLOCKS]
+    ("form", "estimator"),
+    [(form, estimator) for form, estimators in ROWS.items() for estimator in estimators],
+    ids=lambda value: " ".join(str(value).split()),
 )
-def test_the_model_so_far_is_kept(estimator, setup):
-    script = SCRIPT.replace("{estimator}", estimator).replace("{setup}", setup)
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", script],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, "OMP_NUM_THREADS": "2"},
-    )
-    assert done.stdout.startswith("kept "), done.stderr[-2000:]
-    _, gap, converged, late = done.stdout.split()
-    assert float(gap) >= 0.0 and converged == "False"
-    assert float(late) < 2.0  # a second on an idle machine
+def test_the_model_so_far_is_kept(form, estimator, rows, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    model = clone(estimator)
+    late = press(model, rows[form], 0.7)
+    assert late < 2.0  # a second on an idle machine
+    assert model.gap_ >= 0.0 and not model.converged_
+    assert len(model.predict(rows["array"][0][:5])) == 5
 
 
 @pytest.mark.parametrize("name", ["NuSVR", "NuSVC", "HardMarginSVC"])
 def test_ctrl_c_in_the_certificate_of_a_hull(name, monkeypatch):
     """Certificates of hulls are computed after the solver has ended: its model is kept."""
-    import margrave
     from margrave.estimators import _hull, nu_svr
 
     def struck(*args, **kwargs):
@@ -117,7 +110,6 @@ def test_ctrl_c_in_the_certificate_of_a_hull(name, monkeypatch):
 @pytest.mark.parametrize("solver", ["dc", "pbm"])
 def test_ctrl_c_among_the_active_rows(solver, monkeypatch):
     """The active rows are given up when the fit ends, but not what has ended it."""
-    from margrave import SVC
     from margrave.solvers.divide import divide_and_conquer
     from margrave.solvers.kernel import working_set
     from margrave.solvers.kernel.moving_blocks import MovingBlocks

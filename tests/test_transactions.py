@@ -9,7 +9,6 @@ import inspect
 import os
 import pickle
 import random
-import signal
 import subprocess
 import sys
 import threading
@@ -46,6 +45,7 @@ from margrave.solvers import (
     MergeTree,
     WorkingSet,
 )
+from tests.pressing import press
 
 GRID = {"C": [1.0, 2.0]}
 CHAINS = {"n_samples": 8, "burn_in": 3, "chains": 2}
@@ -297,7 +297,7 @@ def press_at_random(folder, seed):
         seconds = time.perf_counter() - begin
         for model in [*starts(estimator)] * 3:
             before = Before(model := copy.copy(model))
-            late = _pressed(model, NEW, delays.uniform(0.0, 1.1 * seconds))
+            late = press(model, NEW, delays.uniform(0.0, 1.1 * seconds))
             assert late < 2.0, (estimator, late)  # a second on an idle machine
             verify(before, names, folder)
 
@@ -308,32 +308,10 @@ def press_early(folder, seed):
     for estimator, parameters in LONG.items():
         for model in starts(estimator):
             before = Before(model.set_params(**parameters))
-            late = _pressed(model, MANY, delays.uniform(0.0, 0.6))
+            late = press(model, MANY, delays.uniform(0.0, 0.6))
             assert late < 2.0, (estimator, late)
             if not before.is_there() and hasattr(model, "n_features_in_"):
                 assert len(predictions(model, MANY[0])) == len(MANY[0])
-
-
-def _pressed(model, data, delay):
-    """Seconds from the signal to the KeyboardInterrupt that it must become."""
-    pressed = []
-
-    def later():
-        time.sleep(delay)
-        pressed.append(time.perf_counter())
-        os.kill(os.getpid(), signal.SIGINT)
-
-    thread = threading.Thread(target=later, daemon=True)
-    try:
-        thread.start()
-        model.fit(*data)
-        thread.join(10.0)
-        time.sleep(10.0)  # the fit was faster
-    except KeyboardInterrupt:
-        late = time.perf_counter() - pressed[0]
-        thread.join(10.0)
-        return late
-    raise AssertionError("no signal came")
 
 
 @posix
