@@ -41,7 +41,9 @@ def train(client, X, y, kill_at=None):
             os.kill(process, getattr(signal, "SIGKILL", signal.SIGTERM))
 
     begin = time.perf_counter()
-    model = SVC(C=8.0, gamma=0.5, solver="pbm", engine=Dask(client), callbacks=watch).fit(X, y)
+    # a worker that is killed is missed at once; a busy one has two minutes for a sign of life
+    engine = Dask(client, timeout=120.0)
+    model = SVC(C=8.0, gamma=0.5, solver="pbm", engine=engine, callbacks=watch).fit(X, y)
     return model, moments
 
 

@@ -64,6 +64,9 @@ def expected(model, one_class):
         wanted |= {"parts"}
     if model._kernel.name == "linear":
         wanted |= {"feature-weights"}
+    elif "residuals" in wanted or hasattr(model, "classes_"):
+        numeric = model._kernel.name != "precomputed" and not model._kernel.is_callable
+        wanted |= {"importance-of-features"} if numeric and not one_class else set()
     return wanted | {"most-influential-support-vectors"}
 
 

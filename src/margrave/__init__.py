@@ -25,6 +25,7 @@ from margrave.estimators import (
     save_libsvm_model,
 )
 from margrave.metric import MetricLearner
+from margrave.report import make_report as report
 from margrave.rows import RowBlocks
 from margrave.tuner import Tuner
 
@@ -47,5 +48,6 @@ __all__ = [
     "__version__",
     "load",
     "load_libsvm_model",
+    "report",
     "save_libsvm_model",
 ]

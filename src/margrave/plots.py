@@ -86,6 +86,12 @@ def margin_distribution(
     ax : matplotlib Axes
     """
     models = _several(estimators)
+    for model in models:
+        if not hasattr(model, "classes_"):
+            raise ValueError(
+                f"{type(model).__name__} is no fitted classifier, and has no margins: for a"
+                " regressor, its report shows the residuals"
+            )
     names = _names(models, labels)
     ax = _axes(ax)
     samples = [margins(model, X, y) for model in models]

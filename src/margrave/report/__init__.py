@@ -5,7 +5,7 @@
 input.py, scored.py     the model and the rows, checked; predictions, margins, scores
 estimator.py            what a report reads of an estimator; features.py  statistics of features
 head.py                 verdict and key figures; then the sections:
-data.py fit.py predictions.py uncertainty.py model.py tuning.py
+data.py fit.py predictions.py uncertainty.py model.py importance.py tuning.py
 page.py svg.py axis.py  HTML, figures, axes
 
 A section that does not apply says why it is left out. The page is one HTML file without scripts or
@@ -24,7 +24,7 @@ from importlib.metadata import version
 from sklearn.pipeline import Pipeline
 
 from margrave.io.files import replacing
-from margrave.report import data, fit, model, predictions, uncertainty
+from margrave.report import data, fit, importance, model, predictions, uncertainty
 from margrave.report.estimator import Model
 from margrave.report.head import figures, subtitle, verdict
 from margrave.report.page import page, tiles
@@ -47,6 +47,7 @@ SECTIONS = (
     uncertainty.calibration,
     uncertainty.posterior,
     model.weights,
+    importance.importance,
     model.support,
     model.parts,
     tuning,
@@ -103,6 +104,17 @@ def make_report(
     -------
     report : Report
         The page, a subclass of str.
+
+    Examples
+    --------
+    >>> import margrave
+    >>> from sklearn.datasets import make_moons
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> X, y = make_moons(200, noise=0.2, random_state=0)
+    >>> pipeline = make_pipeline(StandardScaler(), margrave.SVC()).fit(X, y)
+    >>> page = margrave.report(pipeline, X, y)
+    >>> page.save("moons.html")  # doctest: +SKIP
     """
     rows = Scored(model, X, y, sample_weight, names)
     found = [section(rows) for section in SECTIONS]

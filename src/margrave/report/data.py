@@ -13,6 +13,7 @@ from margrave.report.page import (
     bar,
     beside,
     counted,
+    joined,
     note,
     number,
     percent,
@@ -86,23 +87,25 @@ def _class_table(rows: Scored) -> Markup:
     counts = np.bincount(rows.truth, rows.weight, len(rows.classes))
     total = counts.sum()
     factors, vectors = class_weights(estimator), None
-    columns = ["class", "rows", "share", ""]
+    columns = ["class", "rows", "share"]
     if factors is not None:
         columns.insert(3, "weight in the fit")
     if rows.is_classifier and not has_posterior(estimator) and estimator.n_support_.any():
         vectors = estimator.n_support_
-        columns.insert(-1, "support vectors")
+        columns.append("support vectors")
     table = Table(columns, ["rows", "share", "weight in the fit", "support vectors"])
     order = np.arange(len(counts))
     if len(counts) > _MOST_CLASSES:
         order = np.argsort(-counts, kind="stable")[:_MOST_LISTED]
     for c in order:
-        cells_ = [short(rows.classes[c], 60), counted(counts[c]), percent(counts[c] / total)]
+        share = counts[c] / total
+        drawn = joined([bar(share), " ", percent(share)])
+        cells_: list[str] = [short(rows.classes[c], 60), counted(counts[c]), drawn]
         if factors is not None:
             cells_.append(number(factors[c]))
         if vectors is not None:
             cells_.append(number(vectors[c]))
-        table.add(*cells_, bar(counts[c] / total))
+        table.add(*cells_)
     more = len(counts) - len(order)
     after = note(f"And {plural(more, 'smaller class')}.") if more else None
     return tag("div", table.html(), after)

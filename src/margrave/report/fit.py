@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from itertools import combinations
+from numbers import Number
 
 import numpy as np
 
@@ -55,7 +56,7 @@ def parameters(rows: Scored) -> Section:
     for name, value in given.items():
         owner, _, own = name.rpartition("__")
         default = _defaults(given[owner] if owner else estimator)[own].default
-        if repr(value) == repr(default):
+        if _is_same(value, default):
             usual += [tag("code", short(f"{name}={_words(value)}")), " "]
         else:
             words = (name, _words(value), _words(default))
@@ -77,6 +78,13 @@ def parameters(rows: Scored) -> Section:
 def _defaults(owner: object) -> Mapping[str, inspect.Parameter]:
     """Parameters of the constructor, with their defaults."""
     return inspect.signature(type(owner).__init__).parameters
+
+
+def _is_same(value: object, default: object) -> bool:
+    """Whether a value is the default, 1 for 1.0 included."""
+    if isinstance(value, Number) and isinstance(default, Number):
+        return value == default and isinstance(value, bool) == isinstance(default, bool)
+    return repr(value) == repr(default)
 
 
 def _words(value: object) -> str:
@@ -105,7 +113,7 @@ def certificate(rows: Scored) -> Section:
     table.add("kind of certificate", estimator.certificate_)
     table.add("converged", "yes" if estimator.converged_ else "no")
     table.add("solver", short(estimator.solver_))
-    table.add("rounds", number(int(np.sum(estimator.n_iter_))))
+    table.add("rounds on all rows", number(int(np.sum(estimator.n_iter_))))
     if estimator.history_:
         table.add("seconds", number(estimator.history_[-1]["seconds"], 3))
     body: list[Content] = [table.html()]
@@ -180,7 +188,11 @@ def convergence(rows: Scored) -> Section | Absent:
     spans = bool(objectives) and min(objectives) > 0 and max(objectives) > 30 * min(objectives)
     pictures = [picture("objective", "objective", spans, [])]
     gaps = [r["gap"] for r in history if np.isfinite(r["gap"]) and r["gap"] > 0]
-    lead = f"{plural(len(history), 'round')} in {number(history[-1]['seconds'], 3)} seconds."
+    lead = f"{plural(len(history), 'round')} in {number(history[-1]['seconds'], 3)} seconds"
+    whole = int(np.sum(estimator.n_iter_))
+    if 0 < whole < len(history):
+        lead += f", {whole:,} of them on all rows"
+    lead += "."
     if gaps and not has_posterior(estimator):
         pictures.insert(0, picture("relative duality gap", "gap", True, [estimator.tol]))
         lead += " The dashed line is the tolerance, below which the fit ends."

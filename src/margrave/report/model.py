@@ -71,37 +71,63 @@ def support(rows: Scored) -> Section | Absent:
         lead += f" among {plural(estimator._n_rows, 'training row')}"
     lead += "; these have the largest coefficients. Wrong labels and outliers are often among them."
     equal = int(np.sum(size >= size.max() * (1 - 1e-9)))
+    residuals = _residuals(rows, estimator)
     if equal > 1:
         lead += f" {equal:,} share the largest coefficient"
-        lead += "." if rows.is_regressor else f"; those with the smallest {what}s come first."
+        if not rows.is_regressor:
+            lead += f"; those with the smallest {what}s come first."
+        elif residuals is not None:
+            lead += "; those with the largest residuals come first."
+        else:
+            lead += "; a report about the training rows would show those with large residuals."
     after = note(f"Feature values are those after {', '.join(rows.steps)}.") if rows.steps else None
-    return Section(title, lead, [_vectors(rows, estimator, vectors, size, what), after])
+    return Section(title, lead, [_vectors(rows, estimator, vectors, size, what, residuals), after])
+
+
+def _residuals(rows: Scored, estimator: DualModel) -> Floats | None:
+    """Residuals of the support vectors, if a regressor is shown with its training rows."""
+    if not (rows.is_regressor and rows.of_the_fit):
+        return None
+    return np.asarray((rows.truth - rows.predicted)[estimator.support_])
 
 
 def _vectors(
-    rows: Scored, estimator: DualModel, vectors: Matrix | None, size: Floats, what: str
+    rows: Scored,
+    estimator: DualModel,
+    vectors: Matrix | None,
+    size: Floats,
+    what: str,
+    residuals: Floats | None,
 ) -> Markup:
     """A table of the vectors with the largest coefficients."""
     dual, labels, scores, usual = estimator._dual, None, None, Features()
     if rows.is_classifier:
         labels = np.repeat(np.arange(len(rows.classes)), estimator.n_support_)
-    first = np.argsort(-size, kind="stable")[:_CANDIDATES]
+    rounded, large = np.round(size, 12), np.zeros(len(size))
+    if residuals is not None:
+        large = np.abs(residuals)
+    first = np.lexsort((-large, -rounded))[:_CANDIDATES]
     if vectors is not None:
         scores = _scores(rows, vectors[first], None if labels is None else labels[first])
         usual.add(vectors)
-    # among equal coefficients the smallest margin comes first
-    worse = np.zeros(len(first)) if scores is None or rows.is_regressor else scores
+    # among equal coefficients the smallest margin, or the largest residual, comes first
+    worse = -large[first] if scores is None or rows.is_regressor else scores
     columns = ["row", "coefficient", what, "most unusual features"]
     if labels is not None:
         columns.insert(1, "class")
-    table = Table(columns, ["row", "coefficient", what])
-    for place in np.lexsort((worse, -np.round(size[first], 12)))[:_MOST_VECTORS]:
+    if residuals is not None:
+        columns.insert(-1, "residual")
+    table = Table(columns, ["row", "coefficient", what, "residual"])
+    for place in np.lexsort((worse, -rounded[first]))[:_MOST_VECTORS]:
         v = first[place]
         label = [] if labels is None else [short(rows.classes[labels[v]], 30)]
         coefficient = float(dual[np.argmax(np.abs(dual[:, v])), v])
         shown = "unknown" if scores is None else number(scores[place], 3)
         leading = "" if vectors is None else _leading(rows.estimator_names, usual, vectors[[v]])
-        table.add(number(estimator.support_[v]), *label, number(coefficient), shown, leading)
+        apart = [] if residuals is None else [number(residuals[v], 3)]
+        table.add(
+            number(estimator.support_[v]), *label, number(coefficient), shown, *apart, leading
+        )
     return table.html()
 
 

@@ -123,7 +123,7 @@ def confusion(rows: Scored) -> Section | Absent:
     right, total = float(np.trace(counts)), float(counts.sum())
     lead = (
         f"Rows are the labels, columns the predictions; {percent(right / total)} are on the"
-        " diagonal. The darker a cell, the larger its share of its row."
+        " diagonal. The stronger the colour of a cell, the larger its share of its row."
     )
     if not total - right:
         lead += " No row is misclassified."

@@ -140,9 +140,11 @@ def cells(
     n, m = shades.shape
     longest = max((len(short(name, 12)) for name in rows), default=1)
     left = 26 + min(12, longest) * _LETTER
+    broadest = max((len(short(str(name), 12)) for name in columns), default=1) * _LETTER + 6
     wide = (WIDTH - left - 8) / m
     high = min(wide, 60.0, max(14.0, 260.0 / n)) if n <= 30 else min(wide, 300.0 / n)
-    top, bottom = 6.0, 44.0
+    slanted = broadest > wide  # names of columns that would overlap
+    top, bottom = 6.0, 44.0 + (0.5 * broadest if slanted else 0.0)
     drawn: list[Markup] = []
     for i in range(n):
         for j in range(m):
@@ -179,11 +181,11 @@ def cells(
         )
     for i in range(0, n, max(1, math.ceil(13.0 / high))):
         drawn.append(_text(left - 5, top + (i + 0.5) * high + 4, short(rows[i], 12), "end"))
-    broadest = max((min(12, len(str(name))) for name in columns), default=1) * _LETTER + 6
     floor = top + n * high
-    for j in range(0, m, max(1, math.ceil(broadest / wide))):
-        drawn.append(_text(left + (j + 0.5) * wide, floor + 16, short(columns[j], 12), "middle"))
-    drawn.append(_text(left + m * wide / 2, floor + 36, column_title, "middle"))
+    for j in range(0, m, max(1, math.ceil(13.0 / wide))):
+        x, y, name = left + (j + 0.5) * wide, floor + 16, short(columns[j], 12)
+        drawn.append(_slanted(x + 4, y - 4, name) if slanted else _text(x, y, name, "middle"))
+    drawn.append(_text(left + m * wide / 2, floor + bottom - 8, column_title, "middle"))
     drawn.append(_turned(12, top + n * high / 2, row_title))
     return _picture(title, floor + bottom, [tag("g", *drawn, class_="t1")])
 
@@ -319,6 +321,11 @@ def _picture(title: str, height: float, drawn: Sequence[Markup]) -> Markup:
 
 def _text(x: float, y: float, text: str, kind: str) -> Markup:
     return tag("text", text, x=_at(x), y=_at(y), class_=kind)
+
+
+def _slanted(x: float, y: float, text: str) -> Markup:
+    turn = f"rotate(-30 {_at(x)} {_at(y)})"
+    return tag("text", text, x=_at(x), y=_at(y), class_="end", transform=turn)
 
 
 def _turned(x: float, y: float, text: str) -> Markup:

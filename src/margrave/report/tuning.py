@@ -31,7 +31,7 @@ def tuning(rows: Scored) -> Section | Absent:
     mean = np.asarray(found["mean"], dtype=np.float64)
     names, settings = found["names"], found["settings"]
     columns = [*names, found["metric"], "std. deviation", "splits"]
-    order = _order(found)
+    order, dropped = _order(found), _dropped(found)
     table = Table(columns, columns)
     for s in order[:_MOST_LISTED]:
         values = [short(_word(value), 40) for value in settings[s]]
@@ -39,15 +39,18 @@ def tuning(rows: Scored) -> Section | Absent:
             *values,
             number(mean[s], 5),
             number(found["deviation"][s], 2),
-            number(found["splits"][s]),
-            class_="best" if s == order[0] else None,
+            f"{number(found['splits'][s])}{' (dropped)' if dropped[s] else ''}",
+            class_="best" if s == order[0] else "dropped" if dropped[s] else None,
         )
     tried = [len({_word(setting[i]) for setting in settings}) for i in range(len(names))]
     axes = sorted(range(len(names)), key=lambda i: -tried[i])[:2]
     axes = sorted(i for i in axes if tried[i] > 1)
     lead = f"{plural(len(settings), 'setting')}, compared by cross-validation; the best is marked."
     if max(found["splits"]) > min(found["splits"]):
-        lead += " The worst settings were dropped after the first splits."
+        lead += (
+            " The worst settings were dropped after the first splits: their scores are means over"
+            " fewer splits, and have no colour in the figure."
+        )
     if len([count for count in tried if count > 1]) > 2:
         lead += " The figure shows the best score over all other parameters."
     picture = [] if not axes else [_map(found, axes, order)]
@@ -63,26 +66,31 @@ def _order(found: Search) -> list[int]:
     return sorted(range(len(keys)), key=lambda s: keys[s])
 
 
+def _dropped(found: Search) -> list[bool]:
+    """Whether each setting was dropped before all splits had been scored."""
+    return [splits < max(found["splits"]) for splits in found["splits"]]
+
+
 def _map(found: Search, axes: list[int], order: list[int]) -> Markup:
     """A heat map of two parameters, or a line over one."""
     names, settings = found["names"], found["settings"]
     values = [_distinct([setting[i] for setting in settings]) for i in axes]
     shape = [len(one) for one in values] if len(axes) == 2 else [1, len(values[0])]
-    scores = np.full(shape, np.nan)
+    scores, whole = np.full(shape, np.nan), np.full(shape, np.nan)
     best: tuple[int, int] | None = None
+    dropped = _dropped(found)
     for s in order:  # the best comes first and is not overwritten
         at = [one.index(_word(settings[s][i])) for i, one in zip(axes, values, strict=True)]
         place = (at[0], at[1]) if len(at) == 2 else (0, at[0])
         best = best or place
         if np.isnan(scores[place]):
             scores[place] = found["mean"][s]
+            whole[place] = np.nan if dropped[s] else found["mean"][s]
     title = f"{found['metric']} by {' and '.join(names[i] for i in axes)}"
     if len(axes) == 1:
-        return _line(title, found, axes[0], values[0], scores[0])
-    low, high = np.nanmin(scores), np.nanmax(scores)
-    shades = (
-        (scores - low) / (high - low) if high > low else np.where(np.isnan(scores), scores, 0.5)
-    )
+        return _line(title, found, axes[0], values[0], whole[0])
+    low, high = np.nanmin(whole), np.nanmax(whole)
+    shades = (whole - low) / (high - low) if high > low else np.where(np.isnan(whole), whole, 0.5)
     texts = None
     if shape[1] <= _MOST_WORDS:
         texts = [["" if np.isnan(v) else f"{v:.3g}" for v in row] for row in scores]
