@@ -58,7 +58,8 @@ class Watch:
         early = getattr(model, "early_", None)
         if early is not None and early is not self.last:
             self.last, now = early, time.perf_counter()
-            seen.append((now - self.begin, early.score(X_test, y_test), record["where"]))
+            where = record.get("where", "all rows")
+            seen.append((now - self.begin, early.score(X_test, y_test), where))
             self.begin += time.perf_counter() - now
 
 
