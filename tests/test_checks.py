@@ -8,6 +8,8 @@ from sklearn.utils.estimator_checks import estimator_checks_generator, parametri
 from margrave import (
     SVC,
     SVR,
+    AutoClassifier,
+    AutoRegressor,
     BayesianSVC,
     BayesianSVR,
     HardMarginSVC,
@@ -76,6 +78,7 @@ EXPECTED = {
     "check_sample_weight_equivalence_on_dense_data": REASON,
     "check_sample_weight_equivalence_on_sparse_data": REASON,
 }
+SEARCHES = [AutoClassifier(max_fits=8), AutoRegressor(max_fits=8)]
 SPLIT = dict.fromkeys(EXPECTED, "a repeated row may be split between fit and validation")
 OTHER = "a weight draws once and a repeated row several times: the same density, other draws"
 DRAWS = {
@@ -96,6 +99,11 @@ def expected(estimator):
         overlap = "the check's classes have equal rows, and a ValueError says so"
         return {**EXPECTED, "check_estimator_sparse_tag": overlap}
     return EXPECTED
+
+
+@parametrize_with_checks(SEARCHES, expected_failed_checks=lambda estimator: SPLIT)
+def test_searches(estimator, check):
+    check(estimator)
 
 
 @parametrize_with_checks(TRANSFORMERS, expected_failed_checks=lambda estimator: SPLIT)

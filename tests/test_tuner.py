@@ -410,7 +410,7 @@ def test_a_start_is_the_best_multiple_of_the_last_solution():
 def test_many_rows_share_no_values_but_start_from_each_other(monkeypatch):
     """Where solvers look at active rows only: same scores."""
     wanted = Tuner(SVC(tol=TOL), GRID, 4, "roc_auc", prune=False).fit(X, TWO)
-    monkeypatch.setattr("margrave.tuner._MANY_ROWS", 100)
+    monkeypatch.setattr("margrave.tuning.search._MANY_ROWS", 100)
     monkeypatch.setattr("margrave.solvers.kernel.working_set._MANY_ROWS", 100)
     monkeypatch.setattr("margrave.solvers.divide.divide_and_conquer._MANY_ROWS", 100)
     found = Tuner(SVC(tol=TOL), GRID, 4, "roc_auc", prune=False).fit(X, TWO)

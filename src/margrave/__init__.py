@@ -9,6 +9,7 @@ and reports the relative duality gap of its solution.
 
 from importlib.metadata import version
 
+from margrave.auto import AutoClassifier, AutoRegressor
 from margrave.estimators import (
     SVC,
     SVR,
@@ -34,6 +35,8 @@ __version__ = version("margrave")
 __all__ = [
     "SVC",
     "SVR",
+    "AutoClassifier",
+    "AutoRegressor",
     "BayesianSVC",
     "BayesianSVR",
     "HardMarginSVC",

@@ -35,19 +35,15 @@ from margrave.engines.cuda import is_card
 from margrave.estimators._advice import outside
 from margrave.estimators._transaction import complete, transaction
 from margrave.report import Report, make_report
-from margrave.resources import parse_bytes, thread_count
 from margrave.rows import in_blocks
 from margrave.tuning import race
-from margrave.tuning.folds import Rows, Split, Store, lay_out
+from margrave.tuning.folds import Rows, Split, lay_out
 from margrave.tuning.plan import Setting, final_estimator, settings_of
 from margrave.tuning.samples import Scorer, Task
-from margrave.tuning.search import Search, Worker
+from margrave.tuning.search import Search, divided
 from margrave.tuning.table import LiveTable
 from margrave.typing import MatrixLike, VectorLike
 
-_MANY_ROWS = 40_000  # from here on solvers manage their kernel values themselves
-_FITS_ON_CARD = 8  # at a time: one alone does not keep a graphics card busy
-_VECTORS = 80 << 20  # bytes that a fit needs besides kernel values
 Refit = bool | str | Callable[[dict[str, Any]], int]
 _FITTED = (
     *("best_estimator_", "best_index_", "best_params_", "best_score_", "cv_results_"),
@@ -272,25 +268,12 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
 
     def _make_search(self, task: Task, settings: list[Setting], table: LiveTable) -> Search:
         """Create the workers, and divide threads and memory between them."""
-        final, n_rows = final_estimator(self.estimator), _num_samples(task.X)
         kernels = len({setting.kernel for setting in settings})
-        threads = thread_count(self.n_jobs)
-        elsewhere = final is not None and final.engine is not None
-        on_card = final is not None and is_card(final.engine)
-        if on_card:  # fits of several threads share it
-            threads = _FITS_ON_CARD
-        n_workers = 1 if elsewhere and not on_card else min(threads, kernels * self.n_splits_)
-        each, share, most, largest = max(1, threads // n_workers), None, 1, 0
-        if final is not None:
-            share = max(1, parse_bytes(final.memory_limit) // n_workers)
-            if on_card:
-                largest = n_rows
-            matrix = 4 * n_rows**2 + _VECTORS
-            if n_rows < _MANY_ROWS and matrix <= share and each == 1 and not on_card:
-                most = min(kernels, share // matrix)
-                share, largest = share // most, n_rows
-        workers = [Worker(Store(task.X, most, largest)) for _ in range(n_workers)]
-        return Search(task, workers, each, share, self.time_limit, table.show)
+        means = divided(
+            *(final_estimator(self.estimator), task.X, _num_samples(task.X), self.n_jobs),
+            *(kernels * self.n_splits_, kernels),
+        )
+        return Search(task, means, self.time_limit, table.show)
 
     def _store(self, search: Search, settings: list[Setting], metric: Refit) -> None:
         """Store the results and the best setting."""

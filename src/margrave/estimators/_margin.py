@@ -157,11 +157,18 @@ def add_probabilities(
         held_out = np.zeros((len(y), found.shape[1])) if held_out is None else held_out
         held_out[test] = found
     assert held_out is not None
+    last._sigmoids = sigmoids(last, held_out, y)
+
+
+def sigmoids(model: MarginClassifier, held_out: Floats, y: NDArray[Any]) -> Sigmoids:
+    """Fit a sigmoid to each column of decision values of held-out rows with these labels."""
     fits = [
         _sigmoid_calibration(held_out[used, column], np.where(positive[used], 1, -1))
-        for column, (positive, used) in enumerate(_sides(last, y))
+        if used.any()
+        else (-1.0, 0.0)
+        for column, (positive, used) in enumerate(_sides(model, y))
     ]
-    last._sigmoids = Sigmoids(*np.array(fits, dtype=np.float64).T.copy())
+    return Sigmoids(*np.array(fits, dtype=np.float64).T.copy())
 
 
 def _sides(model: MarginClassifier, y: NDArray[Any]) -> list[tuple[NDArray[Any], NDArray[Any]]]:

@@ -19,7 +19,7 @@ from margrave.solvers import WorkingSet
 from margrave.tuning.context import SplitContext
 from margrave.tuning.folds import Rows, Store
 from margrave.tuning.plan import Setting, final_estimator
-from margrave.tuning.samples import Sample, Scores, Task, model_of, take_sample
+from margrave.tuning.samples import Sample, Scores, Task, model_of
 from margrave.tuning.starts import Start
 from margrave.typing import MatrixLike, VectorLike
 
@@ -59,7 +59,7 @@ def fit_and_score(
     result["n_test_samples"] = len(task.splits[split][1])
     try:
         if sample is None or sample.split != split or sample.group != setting.kernel:
-            sample = take_sample(task, split, setting)
+            sample = task.sample(split, setting, resources.running)
         model = model_of(task, setting)
         final, context = final_estimator(model), None
         if final is not None:
@@ -84,6 +84,7 @@ def fit_and_score(
     result["score_time"] = time.perf_counter() - begin
     if task.return_train_score:
         result["train_scores"] = _scores(task, model, sample.X_train, sample.y_train, sample.train)
+    task.fitted(setting, sample, model, result["test_scores"])
     return result, sample, found
 
 

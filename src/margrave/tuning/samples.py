@@ -10,12 +10,14 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.pipeline import Pipeline
 
 from margrave._sklearn import _check_method_params, _safe_split
+from margrave.progress import Progress
 from margrave.tuning.folds import Layout, Rows, Split
 from margrave.tuning.plan import Setting, final_estimator
 from margrave.typing import MatrixLike, VectorLike
 
 Scores = float | dict[str, float]  # by one metric, or by several
 Scorer = Callable[..., Scores]
+Running = Callable[[Progress], None]
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,14 @@ class Task:
     scorer: Scorer
     error_score: float | str
     return_train_score: bool
+
+    def sample(self, split: int, setting: Setting, running: Running) -> Sample:
+        """The rows of a split for settings like this one; `running` gets the progress of fits."""
+        del running  # of which this one needs none
+        return take_sample(self, split, setting)
+
+    def fitted(self, setting: Setting, sample: Sample, model: BaseEstimator, score: Scores) -> None:
+        """Called with every model after it was scored."""
 
 
 @dataclass

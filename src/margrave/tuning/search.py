@@ -16,13 +16,20 @@ from typing import Any
 
 import sklearn
 
+from margrave.estimators._base import KernelEstimator
+from margrave.estimators._card import is_card
 from margrave.progress import Progress
+from margrave.resources import parse_bytes, thread_count
 from margrave.tuning.fits import Resources, Result, fit_and_score
 from margrave.tuning.folds import Store
 from margrave.tuning.plan import Setting
 from margrave.tuning.samples import Sample, Task
 from margrave.tuning.starts import Start
+from margrave.typing import MatrixLike
 
+_MANY_ROWS = 40_000  # from here on solvers manage their kernel values themselves
+_FITS_ON_CARD = 8  # at a time: one alone does not keep a graphics card busy
+_VECTORS = 80 << 20  # bytes that a fit needs besides kernel values
 _POLL = 0.1  # seconds between two checks of the workers
 
 
@@ -50,9 +57,7 @@ class Search:
     Parameters
     ----------
     task : Task
-    workers : list of Worker
-    memory : int or None
-        Bytes for the kernel values of one fit.
+    means : Means
     time_limit : float or None
         Seconds after which all fits are stopped.
     show : callable
@@ -67,13 +72,12 @@ class Search:
     def __init__(
         self,
         task: Task,
-        workers: list[Worker],
-        threads: int,
-        memory: int | None,
+        means: Means,
         time_limit: float | None,
         show: Callable[[dict[tuple[int, int], Result], str], None],
     ) -> None:
-        self.task, self.workers, self.threads, self.memory = task, workers, threads, memory
+        self.task, self.workers = task, means.workers
+        self.threads, self.memory = means.threads, means.memory
         self.show = show
         self.deadline = None if time_limit is None else time.perf_counter() + time_limit
         self.results: dict[tuple[int, int], Result] = {}
@@ -185,6 +189,45 @@ class Search:
         for worker in self.workers:
             if worker.progress is not None:
                 worker.progress.interrupt()
+
+
+@dataclass(frozen=True)
+class Means:
+    """Threads and memory, divided between the workers of a search."""
+
+    workers: list[Worker]
+    threads: int  # of each fit
+    memory: int | None  # bytes for the kernel values of one fit
+
+
+def divided(
+    final: KernelEstimator | None,
+    X: MatrixLike,
+    n_rows: int,
+    n_jobs: int | None,
+    jobs: int,
+    kernels: int,
+) -> Means:
+    """Create the workers for a number of jobs, each with settings of one of several kernels.
+
+    Fits on `n_rows` rows keep their kernel values where that many rows and kernels fit into memory.
+    """
+    threads = thread_count(n_jobs)
+    elsewhere = final is not None and final.engine is not None
+    on_card = final is not None and is_card(final.engine)
+    if on_card:  # fits of several threads share it
+        threads = _FITS_ON_CARD
+    n_workers = 1 if elsewhere and not on_card else min(threads, jobs)
+    each, share, most, largest = max(1, threads // n_workers), None, 1, 0
+    if final is not None:
+        share = max(1, parse_bytes(final.memory_limit) // n_workers)
+        if on_card:
+            largest = n_rows
+        matrix = 4 * n_rows**2 + _VECTORS
+        if n_rows < _MANY_ROWS and matrix <= share and each == 1 and not on_card:
+            most = min(kernels, share // matrix)
+            share, largest = share // most, n_rows
+    return Means([Worker(Store(X, most, largest)) for _ in range(n_workers)], each, share)
 
 
 def jobs_of(
