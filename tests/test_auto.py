@@ -11,9 +11,10 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.datasets import load_iris
 
-from margrave import SVC, SVR, AutoClassifier, AutoRegressor
+from margrave import SVC, SVR, AutoClassifier, AutoRegressor, load
 from margrave.auto.columns import checked_table, column, kinds_of
 from margrave.auto.splits import folds_of
+from margrave.cli import main
 
 FITS = 25
 
@@ -258,7 +259,7 @@ BAD = [
     (AutoClassifier(), wave(), "continuous"),
     (AutoRegressor(), signs(), "must be numbers"),
     (AutoRegressor(), (wave()[0], np.full(300, np.nan)), "NaN"),
-    (AutoRegressor(), (np.full((300, 3), np.inf), wave()[1]), "infinit"),
+    (AutoRegressor(), (np.full((300, 3), np.inf), wave()[1]), "infinity"),
     (AutoRegressor(), (np.ones((3, 2)), np.ones(2)), "inconsistent"),
     (AutoRegressor(categorical_features=[9]), wave(), "no column 9"),
 ]
@@ -312,3 +313,49 @@ def test_a_failed_fit_leaves_the_model_unchanged(classification):
     with pytest.raises(ValueError):
         model.fit(X, np.full(300, "same"))
     assert (model.predict(X) == before).all()
+
+
+# --- files, and the command line ------------------------------------------------------------------
+
+
+def test_model_files(classification, tmp_path):
+    pandas = pytest.importorskip("pandas")
+    frame, y = table(pandas=pandas)
+    model = AutoRegressor(max_fits=40).fit(frame, y)
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert (again.predict(frame) == model.predict(frame)).all()
+    classification.save(tmp_path / "classes")
+    again, X = load(tmp_path / "classes"), signs(seed=3)[0]
+    assert (again.predict_proba(X) == classification.predict_proba(X)).all()
+    several = AutoRegressor(max_fits=FITS, ensemble=2).fit(*wave())
+    with pytest.raises(ValueError, match="ensemble"):
+        several.save(tmp_path / "several")
+
+
+def test_command_line(tmp_path, monkeypatch, capsys):
+    pandas = pytest.importorskip("pandas")
+    frame, y = table(200, pandas=pandas)
+    frame["y"] = np.where(y > np.median(y), "high", "low")
+    path = tmp_path / "rows.csv"
+    frame.to_csv(path, index=False)
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> str:
+        monkeypatch.setattr("sys.argv", ["margrave", *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+        assert end.value.code == 0
+        return capsys.readouterr().out
+
+    assert "best: kernel=" in run("auto", "rows.csv", "--time-limit", "4", "-o", "model")
+    frame.loc[:3, "few"] = "unseen"
+    frame.drop(columns="y").to_csv(tmp_path / "new.csv", index=False)
+    run("predict", "-q", "model", "new.csv", "-o", "labels")
+    labels = (tmp_path / "labels").read_text().split()
+    assert len(labels) == 200 and set(labels) == {"high", "low"}
+    assert "accuracy" in run("evaluate", "model", "rows.csv")
+    numbers = frame.drop(columns="y").assign(target=y)
+    numbers.to_csv(path, index=False)
+    run("auto", "-q", "rows.csv", "--label", "target", "--time-limit", "2")
+    assert isinstance(load(tmp_path / "rows.csv.margrave")[-1], SVR)

@@ -31,7 +31,6 @@ from margrave._sklearn import (
     _num_samples,
     _warn_or_raise_about_fit_failures,
 )
-from margrave.engines.cuda import is_card
 from margrave.estimators._advice import outside
 from margrave.estimators._transaction import complete, transaction
 from margrave.report import Report, make_report

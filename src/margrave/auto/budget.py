@@ -40,4 +40,6 @@ class Budget:
 
     def fits_left(self, share: float = 1.0) -> int:
         """How many fits may follow until this share is spent."""
-        return 1 << 30 if self.max_fits is None else math.ceil(share * self.max_fits) - self.fits
+        if self.max_fits is None or math.isinf(share):
+            return 1 << 30
+        return math.ceil(share * self.max_fits) - self.fits

@@ -20,6 +20,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
+from sklearn.model_selection import KFold
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import (
     MaxAbsScaler,
@@ -179,7 +180,7 @@ def transformer(kinds: Kinds, style: str, n_rows: int, is_sparse: bool) -> BaseE
         add("heavy_tailed", kinds.heavy, _imputer(), RobustScaler(unit_variance=True))
     levels = OneHotEncoder(handle_unknown="ignore", sparse_output=False, dtype=np.float32)
     add("categories", kinds.few, levels)
-    means = TargetEncoder(random_state=0)
+    means = TargetEncoder(cv=KFold(min(5, n_rows), shuffle=True, random_state=0))
     add("many_levels", kinds.many, means, StandardScaler())
     return ColumnTransformer(parts, sparse_threshold=0.0)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from numbers import Integral, Real
+from os import PathLike
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -18,6 +20,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from margrave._sklearn import HasMethods, Interval, _check_sample_weight
+from margrave.auto.board import LiveBoard, history, leaderboard
 from margrave.auto.budget import Budget
 from margrave.auto.candidates import Candidate, Moves
 from margrave.auto.columns import STYLES, Columns, checked_table, kinds_of
@@ -27,6 +30,7 @@ from margrave.auto.views import Fold, Table, Views
 from margrave.engines import EngineLike
 from margrave.estimators import SVC, SVR, KernelLogisticRegression
 from margrave.estimators._base import KernelEstimator
+from margrave.estimators._files import save
 from margrave.estimators._input import Floats
 from margrave.estimators._margin import MarginClassifier, sigmoids
 from margrave.estimators._transaction import complete, transaction
@@ -116,12 +120,14 @@ class AutoEstimator(BaseEstimator):  # type: ignore[misc]
         folds = folds_of(table.y, not self._is_regression, rng)
         views = Views(table, machine)
         share = _FOR_SEARCH if self.max_fits is None else 1.0
+        shown = LiveBoard(int(self.verbose))
         search = AutoSearch(
             *(views, folds, self._moves(table), self.scorer_, budget),
-            *(share, _KEPT + self.ensemble, self._show),
+            *(share, _KEPT + self.ensemble, shown.show),
         )
         try:
-            search.run()
+            with shown:
+                search.run()
             chosen = self._chosen(search)
             self._store_search(search, chosen)
             pipelines = self._fit_all(chosen, search, budget)
@@ -150,11 +156,10 @@ class AutoEstimator(BaseEstimator):  # type: ignore[misc]
                 f" n_samples={len(used)}"
             )
         if len(used) < len(given):
-            table = Table(table.take(used), targets[used], given[used], kinds, 1.0)
+            table = replace(table, X=table.take(used), y=targets[used], weight=given[used])
         self._check_targets(table.y)
         if self._is_regression:
-            spread = float(np.std(table.y)) or 1.0
-            table = Table(table.X, table.y, table.weight, kinds, spread)
+            table = replace(table, spread=float(np.std(table.y)) or 1.0)
         return table
 
     def _targets(self, y: VectorLike) -> NDArray[Any]:
@@ -178,12 +183,10 @@ class AutoEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _chosen(self, search: AutoSearch) -> list[Candidate]:
         """The candidates of the ensemble, the best first."""
-        ranked = search.ranked(search.stages[-1]) if search.stages else []
+        ranked = search.ranked(search.last) if search.outcomes else []
         found = [one for one, score in ranked if np.isfinite(score)]
         if not found:
-            raise ValueError(
-                f"no fit was finished within time_limit={self.time_limit}: give it more seconds"
-            )
+            raise ValueError("no fit of the search succeeded")
         return found[: self.ensemble]
 
     # --- the last fits ---------------------------------------------------------------------------
@@ -252,7 +255,7 @@ class AutoEstimator(BaseEstimator):  # type: ignore[misc]
         models = search.kept.models
         found = self._early(next(iter(models)), search) if models else None
         if found is None:
-            raise ValueError(f"no fit was finished within time_limit={self.time_limit}")
+            raise ValueError("no fit of the search succeeded")
         return found
 
     def _pipeline(
@@ -273,8 +276,7 @@ class AutoEstimator(BaseEstimator):  # type: ignore[misc]
             model._sigmoids = sigmoids(model, held_out._columns(rows), y)
         steps: list[tuple[str, BaseEstimator]] = [("columns", step)]
         if one.metric is not None and root is not None:
-            stage = search.stages[-1]
-            outcome = search.outcomes.get((one, stage))
+            outcome = search.outcomes.get((one, search.last))
             metric = MetricLearner(one.metric.kind, kernel=one.kernel)
             metric.n_features_in_ = len(root)
             metric.history_ = []
@@ -296,27 +298,8 @@ class AutoEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _store_search(self, search: AutoSearch, chosen: Sequence[Candidate]) -> None:
         """Store the leaderboard."""
-        rows = []
-        order = {stage: place for place, stage in enumerate(search.stages)}
-        known = {one for one, _ in search.outcomes}
-        for one in known:
-            own = [(at, out) for (other, at), out in search.outcomes.items() if other == one]
-            most = max(at.rows for at, _ in own)
-            last = [(at, out) for at, out in own if at.rows == most]
-            rows.append(
-                {
-                    "score": float(np.mean([out.score for _, out in last])),
-                    **one.described(),
-                    "rows": most,
-                    "folds": len(last),
-                    "seconds": float(np.mean([out.seconds for _, out in last])),
-                    "gap": float(max(out.gap for _, out in last)),
-                    "at": min(out.at for _, out in last),
-                }
-            )
-        del order
-        rows.sort(key=lambda row: (-row["rows"], -row["folds"], -row["score"], row["at"]))
-        self.leaderboard_ = [{"rank": place, **row} for place, row in enumerate(rows, start=1)]
+        self.leaderboard_ = leaderboard(search)
+        self.history_ = history(search)
         self.n_fits_ = len(search.outcomes)
 
     def _store(
@@ -352,9 +335,6 @@ class AutoEstimator(BaseEstimator):  # type: ignore[misc]
                 found[place] = max(found[place], value)
         return found
 
-    def _show(self, search: AutoSearch) -> None:
-        """Show the leaderboard during the search."""
-
     # --- predictions -----------------------------------------------------------------------------
 
     def _checked(self, X: MatrixLike) -> Any:
@@ -362,6 +342,22 @@ class AutoEstimator(BaseEstimator):  # type: ignore[misc]
         rows = checked_table(X)
         validate_data(self, X, reset=False, skip_check_array=True)
         return rows
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write `pipeline_` to a file that :func:`margrave.load` reads.
+
+        Parameters
+        ----------
+        path : path-like
+            The file to write; an existing one is replaced.
+        """
+        check_is_fitted(self)
+        if len(self.pipelines_) > 1:
+            raise ValueError(
+                f"a file has one model, and this ensemble has {len(self.pipelines_)}: fit with"
+                " ensemble=1"
+            )
+        save(self.pipeline_, path)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -431,6 +427,9 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):  # type: ignore[misc]
         Those of the ensemble, the best first.
     leaderboard_ : list of dict
         Every setting that was tried, the best first: score, settings, rows, folds, seconds.
+    history_ : list of dict
+        seconds, rows and score of each setting that was the best on that many rows when it was
+        tried.
     best_score_, best_params_
         Score on held-out rows and setting of the best.
     feature_importances_ : ndarray of shape (n_features,)
@@ -569,7 +568,9 @@ class AutoRegressor(RegressorMixin, AutoEstimator):  # type: ignore[misc]
     ----------
     best_ : SVR
         The best setting, fitted to all rows, with its certificate `gap_`.
-    pipeline_, pipelines_, leaderboard_, best_score_, best_params_, feature_importances_, gap_
+    pipeline_, pipelines_, leaderboard_, history_, best_score_, best_params_
+        As for :class:`AutoClassifier`.
+    feature_importances_, gap_
         As for :class:`AutoClassifier`.
     n_fits_, scorer_, n_features_in_, feature_names_in_
         As for :class:`AutoClassifier`.

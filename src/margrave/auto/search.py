@@ -11,6 +11,7 @@ settings with the same kernel share its values, and start from each other as C g
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,7 @@ from margrave.tuning.race import COARSE
 from margrave.tuning.samples import Running, Sample, Scorer, Scores, Task
 from margrave.tuning.search import Means, Search, divided
 
+_FEWEST_ROWS = 500  # of the very first fit
 _FIRST_ROWS = 2000
 _GROWTH = 4
 _SURVIVORS = 8  # candidates that go on to more rows
@@ -149,16 +151,18 @@ class AutoSearch:
 
     def run(self) -> None:
         """Search until the budget is spent, or no move is left; KeyboardInterrupt on Ctrl-C."""
-        fold = self.folds[0]
+        fold, start = self.folds[0], first(self.moves.is_regression)
         everything = len(fold.train)
-        rows = min(everything, _FIRST_ROWS)
-        stage = self._next_stage(rows, fold)
-        self.evaluate(first(self.moves.is_regression), stage, self.share)
+        stage = self._next_stage(min(everything, _FEWEST_ROWS), fold)
+        self.evaluate(start[:1], stage, math.inf)  # an answer, however short the time
+        if everything > _FEWEST_ROWS:
+            stage = self._next_stage(min(everything, _FIRST_ROWS), fold)
+        self.evaluate(start, stage, self.share)
         for share in (*_SHARES, *(1.0,) * 100):
             is_last = stage.rows == everything
             several = len(self.folds) > 1
             end = self.share * (share if not is_last else 0.75 if several else 1.0)
-            self.climb(stage, end, 4.0 if stage.place == 0 else 2.0)
+            self.climb(stage, end, 4.0 if stage.rows <= _FIRST_ROWS < everything else 2.0)
             if is_last or self._is_over(self.share):
                 break
             survivors = self.best(stage, _SURVIVORS)
@@ -169,9 +173,6 @@ class AutoSearch:
                 return
             stage = self._next_stage(rows, fold)
             self.evaluate(survivors[:count], stage, self.share)
-            if not any(at == stage for _, at in self.outcomes):
-                self.stages.remove(stage)
-                return
         self._compare(stage)
 
     def climb(self, stage: Stage, end: float, step: float) -> None:
@@ -215,7 +216,9 @@ class AutoSearch:
 
     def evaluate(self, candidates: Iterable[Candidate], stage: Stage, end: float) -> None:
         """Fit and score candidates at a stage, as far as the budget allows."""
-        batch = tuple(candidates)[: max(0, self.budget.fits_left(end))]
+        known = {one for one, at in self.outcomes if at == stage}
+        batch = tuple(one for one in candidates if one not in known)
+        batch = batch[: max(0, self.budget.fits_left(end))]
         left = self.budget.left(end)
         if not batch or left <= 0.0:
             return
@@ -290,6 +293,12 @@ class AutoSearch:
                 )
             )
         return found
+
+    @property
+    def last(self) -> Stage:
+        """The last stage with outcomes, which decides."""
+        known = {at for _, at in self.outcomes}
+        return [stage for stage in self.stages if stage in known][-1]
 
     # --- what is known -----------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
-"""The command line: ``margrave train | predict | evaluate | report | tune | info | ...``.
+"""The command line: ``margrave auto | train | predict | evaluate | report | tune | info | ...``.
 
 app.py         the command itself; options.py  options that several commands share
-train.py       train, tune, bench, demo (demo.py)
+train.py       train, tune, bench, demo (demo.py); auto.py  auto
 use.py         predict, evaluate, info; report.py  report
 libsvm.py      margrave-train and margrave-predict
 data.py        rows and labels from files; columns.py  columns of tables
@@ -18,7 +18,7 @@ from margrave.cli.console import run
 
 def main() -> None:
     """Run ``margrave``."""
-    from margrave.cli import report, train, use  # noqa: F401  (their commands)
+    from margrave.cli import auto, report, train, use  # noqa: F401  (their commands)
     from margrave.cli.app import app
 
     arguments = with_weights(sys.argv[1:]) or ["--help"]

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from pyarrow import ChunkedArray
 
 
+_MISSING = ("", "na", "nan", "null", "?")  # cells without a value
+
+
 class Column(Protocol):
     """A column of a table; errors name it and the file."""
 
@@ -27,6 +30,10 @@ class Column(Protocol):
 
     def labels(self, path: str, name: str) -> NDArray[Any]:
         """The cells as labels: numbers, or text."""
+        ...
+
+    def values(self, path: str, name: str) -> NDArray[Any]:
+        """The cells as numbers, missing ones NaN; or else as text, missing ones None."""
         ...
 
 
@@ -88,6 +95,14 @@ class _Column:
             return self.numbers(path, name)
         return np.array([cell.strip() for cell in self.cells])
 
+    def values(self, path: str, name: str) -> NDArray[Any]:
+        cells = [cell.strip() for cell in self.cells]
+        known = [cell for cell in cells if cell.lower() not in _MISSING]
+        if all(_is_finite(cell) for cell in known):
+            return np.array([np.nan if c.lower() in _MISSING else float(c) for c in cells])
+        found = [None if cell.lower() in _MISSING else cell for cell in cells]
+        return np.array(found, dtype=object)
+
 
 def _number(cell: str) -> float | None:
     try:
@@ -137,6 +152,12 @@ class _ParquetColumn:
             return self.numbers(path, name)
         return np.array([str(value) for value in values])
 
+    def values(self, path: str, name: str) -> NDArray[Any]:
+        cells = self.column.to_pylist()
+        if all(cell is None or isinstance(cell, (int, float)) for cell in cells):
+            return np.array([np.nan if cell is None else float(cell) for cell in cells])
+        return np.array([None if cell is None else str(cell) for cell in cells], dtype=object)
+
     def _values(self, path: str, name: str) -> NDArray[Any]:
         if self.column.null_count:
             row = self.column.is_null().to_pylist().index(True) + 1
@@ -149,9 +170,12 @@ class _ParquetColumn:
 class ArrayColumn:
     """A column of a numeric array."""
 
-    values: NDArray[Any]
+    entries: NDArray[Any]
 
     def numbers(self, path: str, name: str) -> NDArray[np.float64]:
-        return self.values.astype(np.float64)
+        return self.entries.astype(np.float64)
 
     labels = numbers
+
+    def values(self, path: str, name: str) -> NDArray[Any]:
+        return self.numbers(path, name)

@@ -50,14 +50,16 @@ def read_table(
     label: str | None = None,
     expected: int | None = None,
     notes: dict[str, Any] | None = None,
+    mixed: bool = False,
 ) -> Table:
     """Read a file for training or, with a model's number of features and notes, for prediction.
 
-    Standard input is a table if there is a comma in its first line, and LIBSVM's text otherwise.
+    A table that is `mixed` (or whose model's was) may have text and missing values. Standard input
+    is a table if there is a comma in its first line, and LIBSVM's text otherwise.
     """
     if path == STANDARD_INPUT:
-        return _standard_input(label, expected, notes)
-    known = notes or {}
+        return _standard_input(label, expected, notes, mixed)
+    known = {**(notes or {}), **({"mixed": True} if mixed else {})}
     suffixes = [s.lower() for s in Path(path).suffixes]
     while suffixes and suffixes[-1] in _PACKED:
         suffixes.pop()
@@ -79,7 +81,9 @@ def read_table(
     return table
 
 
-def _standard_input(label: str | None, expected: int | None, notes: dict[str, Any] | None) -> Table:
+def _standard_input(
+    label: str | None, expected: int | None, notes: dict[str, Any] | None, mixed: bool
+) -> Table:
     """Read what arrives at standard input, through a file."""
     content = sys.stdin.buffer.read()
     first = content.partition(b"\n")[0]
@@ -87,7 +91,7 @@ def _standard_input(label: str | None, expected: int | None, notes: dict[str, An
         path = os.path.join(folder, "rows.csv" if b"," in first else "rows")
         Path(path).write_bytes(content)
         try:
-            return read_table(path, label, expected, notes)
+            return read_table(path, label, expected, notes, mixed)
         except ValueError as error:
             raise ValueError(str(error).replace(path, "standard input")) from None
 
@@ -140,7 +144,12 @@ def _split(
     notes: dict[str, Any] = {"label": None if at is None else names[at] if names else at}
     if names:
         notes["names"] = [names[c] for c in features]
-    X = np.column_stack([columns[c].numbers(path, shown[c]) for c in features])
+    if known.get("mixed"):
+        notes["mixed"] = True
+        cells = [columns[c].values(path, shown[c]) for c in features]
+        X = np.column_stack(cells)
+    else:
+        X = np.column_stack([columns[c].numbers(path, shown[c]) for c in features])
     return Table(X, None if at is None else columns[at].labels(path, shown[at]), notes)
 
 

@@ -90,7 +90,8 @@ def rows_for(
             estimator, table.X = fit_width(model, estimator, table.X)
             return estimator, table
         return read.model, table
-    return read.model, read_table(data, label, estimator.n_features_in_, notes)
+    first = read.model.steps[0][1] if isinstance(read.model, Pipeline) else estimator
+    return read.model, read_table(data, label, first.n_features_in_, notes)
 
 
 def fit_width(path: str, model: KernelEstimator, X: Matrix) -> tuple[KernelEstimator, Matrix]:

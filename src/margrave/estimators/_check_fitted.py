@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.base import BaseEstimator
+from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import Pipeline
 
 from margrave.estimators._base import KernelEstimator
@@ -40,6 +41,11 @@ def check_fitted(model: BaseEstimator) -> None:
 
 def _check_scaler(scaler: BaseEstimator) -> None:
     d = _integer(scaler, "n_features_in_", 1)
+    if isinstance(scaler, ColumnTransformer):
+        for _, part, places in scaler.transformers_:
+            _expect(isinstance(part, (Pipeline, str)), "the columns")
+            _expect(all(isinstance(k, int) and 0 <= k < d for k in places), "the columns")
+        return
     for name, value in vars(scaler).items():
         if isinstance(value, np.ndarray) and name != "feature_names_in_":
             shapes = [(d,), (d, d)] if name in ("root_", "metric_") else [(d,)]

@@ -9,6 +9,8 @@ Parameters and fitted attributes are written as JSON values, with arrays stored 
     {"array": name, "order": "C"}          an array of numbers
     {"strings": [...], "dtype": "<U4"}     an array of strings
     {"csr": class, "shape": [n, d], ...}   compressed sparse rows
+    {"objects": [...]}                     an array of strings, numbers and missing values
+    {"slice": [a, b, c]}  {"type": name}   slices, and NumPy's types of numbers
     {"object": class, ...}                 an object of a class that is listed here
 
 Loading only creates objects of listed classes and validates them, so that no file can run code. New
@@ -29,8 +31,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import MissingIndicator, SimpleImputer
+from sklearn.model_selection import KFold
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
+from sklearn.preprocessing import (
+    MaxAbsScaler,
+    MinMaxScaler,
+    OneHotEncoder,
+    QuantileTransformer,
+    RobustScaler,
+    StandardScaler,
+    TargetEncoder,
+)
 
 from margrave import solvers
 from margrave.estimators._base import KernelEstimator
@@ -61,7 +74,16 @@ SOLVERS = {
     for name in solvers.__all__
     if isinstance(found := getattr(solvers, name), type) and issubclass(found, BaseEstimator)
 }
-# steps of a pipeline before an estimator
+# steps of a pipeline before an estimator that turn columns into numbers
+COLUMNS = {
+    cls.__name__: cls
+    for cls in (
+        *(ColumnTransformer, MissingIndicator, OneHotEncoder, QuantileTransformer),
+        *(RobustScaler, SimpleImputer, TargetEncoder),
+    )
+}
+SPLITTERS = {"KFold": KFold}  # their parameters
+# steps that scale numbers
 SCALERS = {cls.__name__: cls for cls in (MinMaxScaler, MaxAbsScaler, StandardScaler)}
 
 
@@ -74,6 +96,7 @@ def savable(step: type[BaseEstimator]) -> type[BaseEstimator]:
 # not saved: early models, and scikit-learn's settings
 _LEFT_OUT = ("_early", "_metadata_request", "_sklearn_output_config")
 _SPARSE = {"csr_matrix": sparse.csr_matrix, "csr_array": sparse.csr_array}
+_PLAIN = (str, int, float, type(None))  # what arrays of objects may hold
 _DEPTH = 40  # of nested values: far more than any valid file has
 
 
@@ -166,12 +189,21 @@ class _Encoder:
             return self._array(value, place)
         if is_csr(value):
             return self._sparse(value, place)
+        if isinstance(value, slice):
+            return {"slice": [value.start, value.stop, value.step]}
+        if isinstance(value, np.dtype) or (
+            isinstance(value, type) and issubclass(value, np.generic)
+        ):
+            return {"type": np.dtype(value).str}
         return self._object(value, place)
 
     def _array(self, array: NDArray[Any], place: str) -> Json:
         if array.dtype.kind in "UO":
             items = array.ravel().tolist()
-            if array.ndim != 1 or not all(isinstance(item, str) for item in items):
+            if array.ndim == 1 and all(isinstance(item, _PLAIN) for item in items):
+                if not all(isinstance(item, str) for item in items):
+                    return {"objects": [self.value(item, place) for item in items]}
+            else:
                 raise ValueError(f"{place}: only numbers and strings can be saved, not {array!r}")
             return {"strings": items, "dtype": "object" if array.dtype.kind == "O" else "str"}
         if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
@@ -193,6 +225,8 @@ class _Encoder:
 
     def _object(self, value: object, place: str) -> Json:
         name = type(value).__name__
+        if SPLITTERS.get(name) is type(value):
+            return {"object": name, "parameters": self.value(vars(value), place)}
         if isinstance(value, partial) and value.func is nearest:
             return {"object": "nearest", "places": self.value(value.args[0], f"{place}.places")}
         if isinstance(value, Pipeline):
@@ -209,6 +243,10 @@ class _Encoder:
             return {"object": name, "parameters": self._parameters(value, place)}
         if SCALERS.get(name) is type(value):
             fitted = {k: v for k, v in vars(value).items() if k.endswith("_")}
+            return self._fitted(value, fitted, place)
+        if COLUMNS.get(name) is type(value):
+            given = value.get_params(deep=False)
+            fitted = {k: v for k, v in vars(value).items() if k not in (*given, *_LEFT_OUT)}
             return self._fitted(value, fitted, place)
         if name in estimators() and estimators()[name] is type(value):
             if callable(value.kernel):
@@ -269,6 +307,14 @@ class _Decoder:
             if not all(isinstance(item, str) for item in items):
                 raise ValueError("an array of strings contains something else")
             return np.array(items, dtype=object if value.get("dtype") == "object" else str)
+        if "objects" in value:
+            found = np.empty(len(_get(value, "objects", list)), dtype=object)
+            found[:] = self.value(_get(value, "objects", list))
+            return found
+        if "slice" in value:
+            return slice(*_get(value, "slice", list))
+        if "type" in value:
+            return np.dtype(_get(value, "type", str))
         if "csr" in value:
             return self._sparse(value)
         return self._object(value, depth + 1)
@@ -289,9 +335,11 @@ class _Decoder:
             return partial(nearest, self.value(value["places"], depth))
         if name == "Pipeline":
             return Pipeline([tuple(step) for step in self.value(value["steps"], depth)])
+        if name in SPLITTERS:
+            return SPLITTERS[name](**self.value(value["parameters"], depth))
         if name in VALUES:
             return VALUES[name](**self._values(value, "fields", depth))
-        listed = {**SOLVERS, **SCALERS, **estimators()}
+        listed = {**SOLVERS, **SCALERS, **COLUMNS, **estimators()}
         if name not in listed:
             raise ValueError(f"this version of margrave has no {name!r}")
         found = listed[name](**self._values(value, "parameters", depth))

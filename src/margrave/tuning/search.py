@@ -16,8 +16,8 @@ from typing import Any
 
 import sklearn
 
+from margrave.engines.cuda import is_card
 from margrave.estimators._base import KernelEstimator
-from margrave.estimators._card import is_card
 from margrave.progress import Progress
 from margrave.resources import parse_bytes, thread_count
 from margrave.tuning.fits import Resources, Result, fit_and_score
