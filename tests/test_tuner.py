@@ -12,7 +12,7 @@ import pytest
 import sklearn
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import sparse
+from scipy import sparse, stats
 from sklearn.base import clone
 from sklearn.datasets import make_classification
 from sklearn.exceptions import ConvergenceWarning, FitFailedWarning
@@ -645,3 +645,43 @@ def test_time_limit_keeps_the_best_so_far():
     assert tuner.best_estimator_.converged_
     with pytest.raises(ValueError, match="no fit was finished"):
         Tuner(SVC(tol=1e-12), {"C": [1e7], "gamma": [0.05]}, 2, time_limit=0.3).fit(rows, labels)
+
+
+# --- random settings, growing rows ----------------------------------------------------------------
+
+
+def test_settings_are_drawn_from_distributions():
+    X, y = make_classification(300, 5, random_state=0)
+    ranges = {"C": stats.loguniform(1e-2, 1e3), "gamma": stats.loguniform(1e-3, 1.0)}
+    tuners = [
+        Tuner(SVC(), ranges, cv=3, n_iter=7, random_state=seed).fit(X, y) for seed in (0, 0, 1)
+    ]
+    params = [tuner.cv_results_["params"] for tuner in tuners]
+    assert params[0] == params[1] != params[2]
+    assert len(params[0]) == 7 and tuners[0].best_params_ in params[0]
+    with pytest.raises(ValueError, match="n_iter"):
+        Tuner(SVC(), ranges).fit(X, y)
+    some = Tuner(SVC(), {"C": [1, 2, 4, 8]}, cv=3, n_iter=2).fit(X, y)
+    assert len(some.cv_results_["params"]) == 2
+
+
+def test_rows_grow():
+    X, y = make_classification(2000, 5, n_classes=3, n_informative=4, n_redundant=0, random_state=0)
+    grid = {"C": [0.1, 1.0, 10.0, 100.0], "gamma": [1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0]}
+    rows = []
+
+    class Counted(SVC):
+        def fit(self, X, y, sample_weight=None):
+            rows.append(X.shape[0])
+            return super().fit(X, y, sample_weight)
+
+    grown = Tuner(Counted(), grid, cv=4, rows="grow", n_jobs=1).fit(X, y)
+    assert [(n, rows.count(n)) for n in sorted(set(rows))] == [
+        *[(167, 24), (500, 8), (1500, 20), (2000, 1)]
+    ]
+    whole = Tuner(SVC(), grid, cv=4, prune=False).fit(X, y)
+    place = whole.cv_results_["params"].index(grown.best_params_)
+    assert whole.cv_results_["mean_test_score"][place] >= whole.best_score_ - 0.01
+    assert grown.best_score_ == pytest.approx(whole.cv_results_["mean_test_score"][place], abs=5e-3)
+    assert grown.cv_results_["pruned"].sum() == 19
+    assert np.isfinite(grown.cv_results_["mean_test_score"]).all()

@@ -12,19 +12,27 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from numbers import Real
+from dataclasses import replace
+from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone, is_classifier
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import BaseCrossValidator, GridSearchCV, ParameterGrid, check_cv
-from sklearn.utils import column_or_1d, indexable
+from sklearn.model_selection import (
+    BaseCrossValidator,
+    GridSearchCV,
+    ParameterGrid,
+    ParameterSampler,
+    check_cv,
+)
+from sklearn.utils import check_random_state, column_or_1d, indexable
 from sklearn.utils.validation import check_is_fitted
 
 from margrave._sklearn import (
     Interval,
+    StrOptions,
     _check_method_params,
     _insert_error_scores,
     _MultimetricScorer,
@@ -36,12 +44,12 @@ from margrave.estimators._transaction import complete, transaction
 from margrave.report import Report, make_report
 from margrave.rows import in_blocks
 from margrave.tuning import race
-from margrave.tuning.folds import Rows, Split, lay_out
+from margrave.tuning.folds import Rows, Split, growing, lay_out
 from margrave.tuning.plan import Setting, final_estimator, settings_of
 from margrave.tuning.samples import Scorer, Task
 from margrave.tuning.search import Search, divided
 from margrave.tuning.table import LiveTable
-from margrave.typing import MatrixLike, VectorLike
+from margrave.typing import MatrixLike, Seed, VectorLike
 
 Refit = bool | str | Callable[[dict[str, Any]], int]
 _FITTED = (
@@ -87,6 +95,14 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
     time_limit : float or None, default=None
         Seconds for the search. The best setting found by then is fitted to all rows, which takes
         additional time.
+    n_iter : int or None, default=None
+        Number of settings that are drawn at random from `param_grid`, whose values may then also be
+        distributions, such as ``scipy.stats.loguniform(1e-2, 1e3)``. None tries all of them.
+    rows : {"all", "grow"}, default="all"
+        What is coarse while settings are pruned: "grow" fits all settings to a ninth of the first
+        split's training rows, and the best third of them to a third.
+    random_state : int, RandomState instance or None, default=None
+        Seed of random settings and of the samples of growing rows. None means a fixed seed.
     verbose : int, default=0
         1 shows a table of the best settings during the search.
     error_score : "raise" or number, default=nan
@@ -130,6 +146,9 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
         **GridSearchCV._parameter_constraints,
         "prune": ["boolean"],
         "time_limit": [None, Interval(Real, 0.0, None, closed="neither")],
+        "n_iter": [None, Interval(Integral, 1, None, closed="left")],
+        "rows": [StrOptions({"all", "grow"})],
+        "random_state": ["random_state"],
     }
 
     def __init__(
@@ -143,6 +162,9 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
         prune: bool = True,
         n_jobs: int | None = None,
         time_limit: float | None = None,
+        n_iter: int | None = None,
+        rows: str = "all",
+        random_state: Seed = None,
         verbose: int = 0,
         error_score: float | str = np.nan,
         return_train_score: bool = False,
@@ -155,6 +177,9 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
         self.prune = prune
         self.n_jobs = n_jobs
         self.time_limit = time_limit
+        self.n_iter = n_iter
+        self.rows = rows
+        self.random_state = random_state
         self.verbose = verbose
         self.error_score = error_score
         self.return_train_score = return_train_score
@@ -183,7 +208,7 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
         self._validate_params()
         if in_blocks(X):
             raise ValueError("a search needs all rows in one array to split them, got RowBlocks")
-        settings = settings_of(self.estimator, list(ParameterGrid(self.param_grid)))
+        settings = settings_of(self.estimator, self._grid())
         scorer, metric = self._get_scorers()
         X, y = indexable(X, y)
         routed = self._get_routed_params_for_fit(_check_method_params(X, params=params))
@@ -228,6 +253,24 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
         """An interrupted search with `refit` has no best estimator, and counts as not fitted."""
         return hasattr(self, "best_estimator_" if self.refit else "cv_results_")
 
+    def _rng(self) -> np.random.RandomState:
+        seed = 0 if self.random_state is None else self.random_state
+        rng: np.random.RandomState = check_random_state(seed)
+        return rng
+
+    def _grid(self) -> list[dict[str, Any]]:
+        """The settings: all of the grid, or some at random."""
+        grids = [self.param_grid] if isinstance(self.param_grid, Mapping) else self.param_grid
+        if self.n_iter is not None:
+            return list(ParameterSampler(self.param_grid, self.n_iter, random_state=self._rng()))
+        for grid in grids:
+            for name, values in grid.items():
+                if hasattr(values, "rvs"):
+                    raise ValueError(
+                        f"{name} has a distribution: say how many settings to draw with n_iter"
+                    )
+        return list(ParameterGrid(self.param_grid))
+
     def _labels(self, y: VectorLike | None) -> Rows | None:
         """Class of each row if there are more than two (one-vs-one needs them), else None."""
         if y is None or not is_classifier(self.estimator):
@@ -240,13 +283,16 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
 
     def _search(self, task: Task, settings: list[Setting], single: bool) -> Search:
         """Run the pruning rounds if a single metric decides, and then all splits."""
-        counts = race.rounds(len(settings), self.n_splits_, _num_samples(task.X))
+        n_rows = _num_samples(task.X)
+        counts = race.rounds(len(settings), self.n_splits_, n_rows)
         metric = self.refit if isinstance(self.refit, str) else "score"
         decides = self.prune and not callable(self.refit) and (single or metric != "score")
         with LiveTable(settings, self.n_splits_, metric, self.verbose) as table:
             search = self._make_search(task, settings, table)
             try:
                 left = settings
+                if decides and self.rows == "grow":
+                    left, counts = self._grow(task, settings, search, table, metric), []
                 for split, most in enumerate(counts if decides else []):
                     search.run(left, [split], race.COARSE)
                     if search.stopped or not self._is_single(search, metric):
@@ -258,6 +304,35 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
             finally:
                 search.close()
         return search
+
+    def _grow(
+        self, task: Task, settings: list[Setting], whole: Search, table: LiveTable, metric: str
+    ) -> list[Setting]:
+        """Prune by fits to more and more rows of the first split; the last results are stored."""
+        train, test = task.splits[0]
+        labels = np.zeros(_num_samples(task.X), dtype=np.intp)
+        if task.y is not None and is_classifier(self.estimator):
+            labels = np.unique(column_or_1d(task.y), return_inverse=True)[1]
+        order, left = growing(train, labels, self._rng()), settings
+        for share, most in race.shares(len(settings), _num_samples(task.X)):
+            sample = order[: max(2, round(share * len(order)))]
+            search = self._make_search(
+                replace(task, splits=[(sample, test)], layouts=[None]), left, table
+            )
+            search.deadline = whole.deadline
+            try:
+                search.run(left, [0], race.COARSE)
+            finally:
+                search.close()
+            whole.results.update(search.results)
+            if search.stopped or not self._is_single(search, metric):
+                whole.stopped = search.stopped
+                return left
+            kept = race.best_of(left, search.results, 1, metric, most)
+            for setting in kept:
+                del whole.results[setting.number, 0]
+            left = kept
+        return left
 
     @staticmethod
     def _is_single(search: Search, metric: str) -> bool:

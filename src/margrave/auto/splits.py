@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sklearn.model_selection import KFold, StratifiedKFold
 
 from margrave.auto.views import Fold
-from margrave.estimators._input import Rows
+from margrave.tuning.folds import growing
 
 _FOLDS = 5
 _MOST_VALIDATED = 20_000  # rows that validate
@@ -36,21 +36,8 @@ def folds_of(y: NDArray[Any], is_class: bool, rng: np.random.RandomState) -> lis
     return [
         Fold(
             number,
-            _ordered(np.concatenate([often[train], alone]), labels, rng),
+            growing(np.concatenate([often[train], alone]), labels, rng),
             often[test][:_MOST_VALIDATED],
         )
         for number, (train, test) in enumerate(splits)
     ]
-
-
-def _ordered(rows: Rows, labels: NDArray[np.intp], rng: np.random.RandomState) -> Rows:
-    """Shuffled, but two rows of each class (or one, if there are no more) come first."""
-    rows = rng.permutation(rows)
-    order = np.argsort(labels[rows], kind="stable")
-    sorted_labels = labels[rows][order]
-    starts = np.searchsorted(sorted_labels, np.unique(sorted_labels))
-    ends = np.append(starts[1:], len(rows))
-    leading = np.concatenate([order[a : min(a + 2, b)] for a, b in zip(starts, ends, strict=True)])
-    rest = np.setdiff1d(np.arange(len(rows)), leading)
-    found: Rows = rows[np.concatenate([leading, rng.permutation(rest)])]
-    return found

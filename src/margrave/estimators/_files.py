@@ -169,6 +169,7 @@ class _Encoder:
 
     def __init__(self) -> None:
         self.arrays: Arrays = {}
+        self.is_mixed = False  # whether arrays of objects may hold numbers and None: categories
 
     def value(self, value: object, place: str) -> Json:
         if isinstance(value, np.generic):
@@ -200,10 +201,11 @@ class _Encoder:
     def _array(self, array: NDArray[Any], place: str) -> Json:
         if array.dtype.kind in "UO":
             items = array.ravel().tolist()
-            if array.ndim == 1 and all(isinstance(item, _PLAIN) for item in items):
+            flat = array.ndim == 1
+            if self.is_mixed and flat and all(isinstance(item, _PLAIN) for item in items):
                 if not all(isinstance(item, str) for item in items):
                     return {"objects": [self.value(item, place) for item in items]}
-            else:
+            elif not flat or not all(isinstance(item, str) for item in items):
                 raise ValueError(f"{place}: only numbers and strings can be saved, not {array!r}")
             return {"strings": items, "dtype": "object" if array.dtype.kind == "O" else "str"}
         if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
@@ -247,7 +249,10 @@ class _Encoder:
         if COLUMNS.get(name) is type(value):
             given = value.get_params(deep=False)
             fitted = {k: v for k, v in vars(value).items() if k not in (*given, *_LEFT_OUT)}
-            return self._fitted(value, fitted, place)
+            self.is_mixed, before = True, self.is_mixed
+            found = self._fitted(value, fitted, place)
+            self.is_mixed = before
+            return found
         if name in estimators() and estimators()[name] is type(value):
             if callable(value.kernel):
                 raise _callable_kernel()

@@ -194,3 +194,19 @@ def same_rows(A: AnyRows, B: AnyRows | MatrixLike) -> bool:
         different: Any = other != A
         return bool(different.nnz == 0)
     return bool(np.array_equal(np.asarray(A), np.asarray(other)))
+
+
+def growing(rows: Rows, labels: NDArray[np.intp], rng: np.random.RandomState) -> Rows:
+    """An order of rows whose beginnings are samples: shuffled, but two of each class come first.
+
+    `labels` are the classes of all rows; zeros for none.
+    """
+    rows = rng.permutation(rows)
+    order = np.argsort(labels[rows], kind="stable")
+    ordered = labels[rows][order]
+    starts = np.searchsorted(ordered, np.unique(ordered))
+    ends = np.append(starts[1:], len(rows))
+    leading = np.concatenate([order[a : min(a + 2, b)] for a, b in zip(starts, ends, strict=True)])
+    rest = np.setdiff1d(np.arange(len(rows)), leading)
+    found: Rows = rows[np.concatenate([leading, rng.permutation(rest)])]
+    return found

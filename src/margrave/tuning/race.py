@@ -4,6 +4,9 @@
     split 2: these, coarse tolerance             ->  keep the best third of them
     all splits: these, to their own tolerance    ->  the best setting
 
+or, with rows that grow, on the first split alone: all settings on a ninth of its training rows, the
+best third of them on a third, and the best third of these on all rows and all splits.
+
 Settings with equal scores are kept or pruned together. The last round has at least five settings,
 so that small grids are searched in full; so are grids on few rows, where scores are too noisy.
 """
@@ -35,6 +38,12 @@ def rounds(n_settings: int, n_splits: int, n_rows: int) -> list[int]:
         left = max(_LEAST, math.ceil(left / _SHARE))
         counts.append(left)
     return counts
+
+
+def shares(n_settings: int, n_rows: int) -> list[tuple[float, int]]:
+    """Shares of the training rows, and the number of settings that are kept after each."""
+    counts = rounds(n_settings, _ROUNDS + 1, n_rows)
+    return [(_SHARE ** (place - len(counts)), most) for place, most in enumerate(counts)]
 
 
 def best_of(
