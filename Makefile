@@ -78,6 +78,7 @@ bench: $(VENV)/installed-bench
 	$(BIN)/python -m benchmarks.tuning
 	$(BIN)/python -m benchmarks.reading
 	$(BIN)/python -m benchmarks.alternatives
+	$(BIN)/python -m benchmarks.tables
 	$(BIN)/python -m benchmarks.plot
 	$(BIN)/python -m benchmarks.pages
 

@@ -359,3 +359,19 @@ def test_command_line(tmp_path, monkeypatch, capsys):
     numbers.to_csv(path, index=False)
     run("auto", "-q", "rows.csv", "--label", "target", "--time-limit", "2")
     assert isinstance(load(tmp_path / "rows.csv.margrave")[-1], SVR)
+
+
+def test_report(regression, classification, tmp_path):
+    page = regression.report(*wave(seed=1))
+    for title in ("Features in the metric", "Course of the search", "Tuning"):
+        assert title in page
+    assert "held-out rows whenever it rose" in page
+    classification.report(*signs(seed=1)).save(tmp_path / "report.html")
+    turned = AutoRegressor(max_fits=60).fit(
+        X := wave(400, 4)[0], np.sin(2 * X @ np.array([1.0, -1.0, 1.0, 0.5]))
+    )
+    if turned.best_params_["metric"] == "full":
+        assert "which features act together" in turned.report(X, turned.predict(X))
+    pandas = pytest.importorskip("pandas")
+    frame, y = table(pandas=pandas)
+    assert "number" in AutoRegressor(max_fits=40).fit(frame, y).report(frame, y)

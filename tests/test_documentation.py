@@ -24,7 +24,7 @@ from pathlib import Path
 import pytest
 
 import margrave
-from benchmarks import alternatives, marks, pages
+from benchmarks import alternatives, marks, pages, tables
 from margrave import cuda, engines, io, kernels, losses, plots, solvers
 from tests import emulated
 
@@ -138,6 +138,7 @@ def test_numbers_are_those_of_the_result_files(page):
 def test_the_page_of_alternatives_is_that_of_the_result_files():
     page = alternatives.PAGE.read_text()
     assert page == marks.placed(page, alternatives.report())
+    assert page == marks.placed(page, tables.report(), "tables")
 
 
 # what looks like a measured number but is a setting

@@ -47,6 +47,25 @@ def history(search: AutoSearch) -> list[dict[str, float]]:
     return records
 
 
+def tuning(
+    board: list[dict[str, Any]], records: list[dict[str, float]], metric: str
+) -> dict[str, Any]:
+    """The search in plain values for reports and model files, see `margrave.report.tuning`.
+
+    The settings are those that were tried on as many rows as the best.
+    """
+    rows = [row for row in board if row["rows"] == board[0]["rows"]]
+    return {
+        "metric": metric,
+        "names": list(_COLUMNS[:-1]),
+        "settings": [[row[name] for name in _COLUMNS[:-1]] for row in rows],
+        "mean": np.array([row["score"] for row in rows]),
+        "deviation": np.zeros(len(rows)),
+        "splits": np.array([row["folds"] for row in rows]),
+        "course": [[float(r["seconds"]), float(r["rows"]), float(r["score"])] for r in records],
+    }
+
+
 class LiveBoard:
     """Context manager that shows the best settings. Nothing is shown unless `verbose`."""
 

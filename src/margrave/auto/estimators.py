@@ -20,7 +20,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from margrave._sklearn import HasMethods, Interval, _check_sample_weight
-from margrave.auto.board import LiveBoard, history, leaderboard
+from margrave.auto.board import LiveBoard, history, leaderboard, tuning
 from margrave.auto.budget import Budget
 from margrave.auto.candidates import Candidate, Moves
 from margrave.auto.columns import STYLES, Columns, checked_table, kinds_of
@@ -37,6 +37,7 @@ from margrave.estimators._transaction import complete, transaction
 from margrave.metric import MetricLearner
 from margrave.metric.iteration import transformed, typical_distance
 from margrave.progress import Progress
+from margrave.report import Report, make_report
 from margrave.rows import is_csr
 from margrave.tuning.samples import Scorer
 from margrave.typing import MatrixLike, Seed, VectorLike
@@ -310,6 +311,8 @@ class AutoEstimator(BaseEstimator):  # type: ignore[misc]
         self.best_ = self.pipeline_[-1]
         self.best_score_ = self.leaderboard_[0]["score"]
         self.best_params_ = chosen[0].described()
+        name = self.scoring if isinstance(self.scoring, str) else "score"
+        self.best_.tuning_ = tuning(self.leaderboard_, self.history_, name)
         self.gap_ = float(self.best_.gap_)
         self.feature_importances_ = self._importances(search)
 
@@ -342,6 +345,34 @@ class AutoEstimator(BaseEstimator):  # type: ignore[misc]
         rows = checked_table(X)
         validate_data(self, X, reset=False, skip_check_array=True)
         return rows
+
+    def report(
+        self,
+        X: MatrixLike,
+        y: VectorLike,
+        sample_weight: VectorLike | None = None,
+    ) -> Report:
+        """Make an HTML report about the best model, its metric and the search.
+
+        Parameters
+        ----------
+        X : {data frame, array-like, sparse} of shape (n_samples, n_features)
+            Rows, preferably not those of the fit.
+        y : array-like of shape (n_samples,)
+            Labels or targets.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weight of each row in the figures.
+
+        Returns
+        -------
+        report : Report
+            The page as a string of HTML, with a method `save(path)`; notebooks display it.
+        """
+        rows = self._checked(X)
+        step, steps = self.pipeline_[0], self.pipeline_.steps[1:]
+        rest = Pipeline(steps) if len(steps) > 1 else self.best_
+        names = [str(name).rpartition("__")[2] for name in step.get_feature_names_out()]
+        return make_report(rest, step.transform(rows), y, sample_weight, names)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write `pipeline_` to a file that :func:`margrave.load` reads.

@@ -204,6 +204,9 @@ class _Fitted:
         splits = found["splits"]
         _expect(_integers(splits) and splits.shape == (len(settings),), "tuning_")
         _expect(isinstance(found["metric"], str), "tuning_")
+        for record in found.get("course", []):
+            _expect(isinstance(record, list) and len(record) == 3, "tuning_")
+            _expect(all(_is_number(value) for value in record), "tuning_")
 
     def _check_prediction(self) -> None:
         """Predict a row of zeros."""

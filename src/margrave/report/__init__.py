@@ -5,7 +5,7 @@
 input.py, scored.py     the model and the rows, checked; predictions, margins, scores
 estimator.py            what a report reads of an estimator; features.py  statistics of features
 head.py                 verdict and key figures; then the sections:
-data.py fit.py predictions.py uncertainty.py model.py importance.py tuning.py
+data.py fit.py predictions.py uncertainty.py model.py importance.py learned.py tuning.py
 page.py svg.py axis.py  HTML, figures, axes
 
 A section that does not apply says why it is left out. The page is one HTML file without scripts or
@@ -24,7 +24,7 @@ from importlib.metadata import version
 from sklearn.pipeline import Pipeline
 
 from margrave.io.files import replacing
-from margrave.report import data, fit, importance, model, predictions, uncertainty
+from margrave.report import data, fit, importance, learned, model, predictions, uncertainty
 from margrave.report.estimator import Model
 from margrave.report.head import figures, subtitle, verdict
 from margrave.report.page import page, tiles
@@ -50,6 +50,9 @@ SECTIONS = (
     importance.importance,
     model.support,
     model.parts,
+    learned.importances,
+    learned.metric,
+    learned.course,
     tuning,
 )
 

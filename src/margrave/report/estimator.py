@@ -7,7 +7,7 @@ or one that has a posterior. What only some of them have is found by a function.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, NotRequired, Protocol, Self, TypeAlias, TypedDict, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,6 +102,15 @@ class Search(TypedDict):
     mean: Sequence[float]
     deviation: Sequence[float]
     splits: Sequence[int]
+    # of a search within a time: seconds, rows and score whenever the best score rose
+    course: NotRequired[list[list[float]]]
+
+
+class Metric(Protocol):
+    """A transformer that has learned a metric."""
+
+    metric_: Floats
+    feature_importances_: Floats
 
 
 def has_posterior(model: Model) -> TypeIs[PosteriorModel]:
