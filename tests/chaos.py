@@ -268,7 +268,8 @@ class Chaos:
 
     def start(self, episode: Episode, address: str) -> subprocess.Popen[bytes]:
         (self.folder / "begun").unlink(missing_ok=True)
-        (self.folder / "model.json").unlink(missing_ok=True)
+        for name in ("model.json", "error"):
+            (self.folder / name).unlink(missing_ok=True)
         task = {
             "model": episode.model,
             "collection": episode.collection,
@@ -364,13 +365,10 @@ class Chaos:
         if driver.returncode == 0:
             episode.outcome = "same model"
             return self._digest()
-        said = self._log()
-        last = said.strip().rpartition("\n\n")[2] or said
-        episode.said = said[-3000:]
-        errors = re.findall(r"^(?:\w+\.)*(\w+(?:Error|Exception): .*)", last, re.M)
-        episode.outcome = "clear error" if errors and CLEAR.match(errors[-1]) else "unclear error"
-        if errors:
-            episode.said = errors[-1] if episode.outcome == "clear error" else episode.said
+        error = self.folder / "error"  # the log also has what Dask's own threads say
+        said = error.read_text() if error.exists() else ""
+        episode.outcome = "clear error" if CLEAR.match(said) else "unclear error"
+        episode.said = said if episode.outcome == "clear error" else said + self._log()[-3000:]
         return ""
 
     def _log(self) -> str:
@@ -469,7 +467,12 @@ def main() -> None:
     parser.add_argument("--drive", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.drive:
-        drive(json.loads(given.drive))
+        task = json.loads(given.drive)
+        try:
+            drive(task)
+        except Exception as error:
+            (Path(task["folder"]) / "error").write_text(f"{type(error).__name__}: {error}")
+            raise
         return
     seed = given.seed if given.seed is not None else random.SystemRandom().randrange(1 << 30)
     found = run(given.seconds, seed)
