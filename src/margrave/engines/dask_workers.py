@@ -45,7 +45,7 @@ except ImportError as error:
 __all__ = ["DaskWorkers", "distributed"]
 
 _CHECK = 1.0  # seconds between checks that the workers are alive
-_BUSY = 30.0  # seconds for the scheduler to answer
+_BUSY = 120.0  # seconds for the scheduler to answer: on a crowded machine it may take long
 _PATIENCE = 5.0  # seconds to wait for the first worker of a cluster
 _NOT_THERE = ("error", "cancelled")  # states of an actor
 _UNREACHED = (OSError, KeyError, CancelledError)  # KeyError: another worker at the same address
