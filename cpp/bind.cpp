@@ -276,16 +276,19 @@ void bind_rows(nb::module_& m) {
             },
             "What it is a function of: the product x'z, the distance |x - z|_1, or the squares "
             "|x - z|^2.")
-        .def_prop_ro(
+        .def(
             "negligible",
-            [](const PyKernel& kernel) {
+            [](const PyKernel& kernel, bool single) {
                 double found = 0;
                 Kernels::visit(kernel.params.id, [&](auto k) {
-                    if (is_shift_invariant<decltype(k)>) found = kNegligible<double>;
+                    if (!is_shift_invariant<decltype(k)>) return;
+                    found = single ? kNegligible<float> : kNegligible<double>;
                 });
                 return found;
             },
-            "Values up to this, without the offset, may be left out of sums in double precision.")
+            nb::arg("single"),
+            "Values up to this, without the offset, may be left out of sums, in single precision "
+            "or in double.")
         .def_ro("name", &PyKernel::name)
         .def(
             "far",

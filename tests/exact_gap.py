@@ -302,7 +302,8 @@ def _gram(model, X):
 def _prices(model, weight):
     """C_i of the rows of one problem, in doubles as documented: they define the problem."""
     if isinstance(model, ODMClassifier):
-        return weight * (model.lam / ((1.0 - model.theta) ** 2 * weight.sum()))
+        lam = weight.sum() if model.lam == "scale" else model.lam
+        return weight * (lam / ((1.0 - model.theta) ** 2 * weight.sum()))
     if isinstance(model, NuSVC):
         return 2.0 * weight / (model.nu * weight.sum())
     if isinstance(model, HardMarginSVC):

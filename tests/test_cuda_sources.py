@@ -15,7 +15,7 @@ import pytest
 
 import margrave
 from margrave import SVC, _core
-from margrave.cuda import batch, device, rows
+from margrave.cuda import batch, device
 
 FOLDERS = find_spec("nvidia").submodule_search_locations if find_spec("nvidia") else []
 NVRTC = next(  # of the package nvidia-cuda-nvrtc, whose folder differs from one CUDA to the next
@@ -92,13 +92,6 @@ def test_python_knows_the_fields_of_a_part():
             whole |= set(found) if kind == "long long" else set()
     assert tuple(fields) == batch._FIELDS
     assert whole == batch._WHOLE
-
-
-def test_python_knows_which_values_are_negligible():
-    source = (Path(_core.__file__).parent / "include" / "kernel.hpp").read_text()
-    single, double = re.search(r"kNegligible = .*\? 0x1p(-\d+) : 0x1p(-\d+);", source).groups()
-    known = {"float32": 2.0 ** int(single), "float64": 2.0 ** int(double)}
-    assert known == rows.NEGLIGIBLE
 
 
 @pytest.mark.skipif(find_spec("cupy") is not None, reason="CuPy is there")

@@ -9,6 +9,7 @@ import pytest
 from scipy import sparse
 
 from margrave import SVC, SVR, KernelLogisticRegression, NuSVC, NuSVR, OneClassSVM, _core
+from margrave.blocks.point import BlockState, Point
 from margrave.kernels import Kernel
 from margrave.losses import Loss
 from margrave.partitions import Centres, Parts
@@ -175,7 +176,7 @@ def test_share_of_negligible_values():
     assert _core.negligible_share(kernel, rows, rows) > 0.98
     assert _core.negligible_share(_core.Kernel("rbf", gamma=1e-9), rows, rows) == 0.0
     assert _core.negligible_share(_core.Kernel("linear"), rows, rows) == 0.0
-    assert kernel.negligible == NEGLIGIBLE["float64"]
+    assert kernel.negligible(single=False) == NEGLIGIBLE["float64"]
     assert _core.Kernel("linear").negligible == 0.0
 
 
@@ -322,3 +323,15 @@ def test_what_is_not_ordered(tmp_path):
     assert found(replace(data, kernel=Kernel("rbf", gamma=1.0))) is None
     np.save(tmp_path / "rows.npy", X)
     assert found(replace(data, X=np.load(tmp_path / "rows.npy", mmap_mode="r"))) is None
+
+
+def test_shards_recompute_rows_whose_loss_skipped_values_may_hide():
+    """One far row, with a value of 1e-12, has so large a variable that it decides on a loss."""
+    X, y = np.array([[0.0], [np.sqrt(-np.log(1e-12))]]), np.ones(2)
+    problem = build.problem(X, y, 1e12, ("hinge", {}), ("rbf", {"gamma": 1.0}), None)
+    beta = np.array([0.0, 5e11])
+    truth = problem.data.kernel.values(X, X) @ beta  # 0.5 and 5e11
+    claimed = truth + np.array([0.6, 0.0])  # no loss, as sums without the value say
+    block = Point(0, [problem], [BlockState(beta, claimed)], np.arange(2), None, 0.0, 1 << 20, 1)
+    block.certify(0, *block.support(0), np.zeros(1))
+    np.testing.assert_allclose(block.states[0].scores, truth)

@@ -127,15 +127,17 @@ class Point:
         """Recompute in double precision the scores that matter, from the variables of all blocks.
 
         First those of rows with a nonzero variable or loss, then of those whose loss could be
-        nonzero given the error seen so far. Hulls have one bias for each sign of y.
+        nonzero given the error seen so far and the kernel values that were left out. Hulls have one
+        bias for each sign of y.
         """
         state, problem = self.states[p], self.problems[p]
         if problem is None:
             return
         y, C, value = problem.y, problem.C, self._loss(problem).value
         scores, drift, fresh = state.scores.copy(), 0.0, np.zeros(len(y), dtype=bool)
-        for _ in range(2):
-            f, far = scores + row_biases(problem.y, bias), _SAFETY * drift
+        left_out = problem.data.negligible(single=True) * float(np.abs(coef).sum())
+        for safety in (0.0, _SAFETY):
+            f, far = scores + row_biases(problem.y, bias), safety * (drift + left_out)
             has_loss = (value(y, C, f - far) > 0.0) | (value(y, C, f + far) > 0.0)
             needed = np.flatnonzero(((state.beta != 0.0) | has_loss) & ~fresh)
             exact = self._sums(p, points, coef, "float64", needed, deadline)

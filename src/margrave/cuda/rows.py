@@ -27,7 +27,6 @@ _FARTHEST, _BOXED = 1e30, 256  # squared distance, and features, of boxes
 _WARPS = 8  # of a thread block of a tile
 _WORTH, _MANY = 0.7, 1024  # share of values up to which skipping pays, and rows
 _SKETCH = 1000  # rows from which a centre is computed
-NEGLIGIBLE = {"float32": 2.0**-36, "float64": 2.0**-70}  # as in cpp/kernel.hpp
 _STAY = 1 / 3  # share of the card's memory up to which rows stay there
 _FEW_OUTPUTS = 4  # columns of coefficients that are summed in tiles, with values computed for each
 
@@ -39,6 +38,7 @@ class Kernel:
     number: int
     packed: bytes
     far: dict[str, float]  # distance from which on values are negligible, by precision
+    negligible: dict[str, float]  # values up to this may be left out of sums, by precision
 
     @classmethod
     def of(cls, core: _core.Kernel | None, offset: float) -> Kernel:
@@ -46,17 +46,14 @@ class Kernel:
 
         With an offset no value is negligible.
         """
-        far = {"float32": math.inf, "float64": math.inf}
+        far, negligible = dict.fromkeys(REAL, math.inf), dict.fromkeys(REAL, 0.0)
         if core is None:
-            return cls(-1, _core.Kernel("linear", offset=offset).packed, far)
+            return cls(-1, _core.Kernel("linear", offset=offset).packed, far, negligible)
         if offset == 0.0:
             margin = {"float32": 1e-4, "float64": 1e-12}  # the distances of boxes are rounded
-            far = {dtype: (1.0 + margin[dtype]) * core.far(dtype == "float32") for dtype in far}
-        return cls(list(_core.KERNELS).index(core.name), core.packed, far)
-
-    def negligible(self, dtype: str) -> float:
-        """Values up to this may be left out of sums."""
-        return NEGLIGIBLE[dtype] if self.far[dtype] < math.inf else 0.0
+            far = {dtype: (1.0 + margin[dtype]) * core.far(dtype == "float32") for dtype in REAL}
+            negligible = {dtype: core.negligible(dtype == "float32") for dtype in REAL}
+        return cls(list(_core.KERNELS).index(core.name), core.packed, far, negligible)
 
 
 @dataclass(frozen=True)

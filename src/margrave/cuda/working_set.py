@@ -253,7 +253,7 @@ class WorkingSet:
                 bias[self.y < 0] = at["other_bias"]
             used = np.flatnonzero(beta)
             fresh, drift = np.zeros(len(beta), dtype=bool), 0.0
-            negligible = self.kernel_rows.kernel.negligible(self.kernel_rows.dtype)
+            negligible = self.kernel_rows.kernel.negligible[self.kernel_rows.dtype]
             skipped = negligible * float(np.abs(beta).sum())
             for reach in (None, 0.0, 10.0):
                 if reach is None:

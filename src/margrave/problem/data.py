@@ -96,6 +96,10 @@ class Data:
         """Whether the kernel is compiled: neither a table nor a Python function."""
         return not (self.kernel.is_callable or self.kernel.is_precomputed)
 
+    def negligible(self, single: bool) -> float:
+        """Kernel values up to this may be left out of sums, in single precision or in double."""
+        return self.kernel.core().negligible(single) if self.is_native else 0.0
+
     @cached_property
     def fits_float32(self) -> bool:
         """Whether single-precision tiles can hold these rows without overflow."""

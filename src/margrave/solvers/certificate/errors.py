@@ -33,7 +33,7 @@ class Errors:
         n, in_tiles = len(self.support), data.is_native and not data.is_linear
         self.sum = min(4.0 + n, _TILE_SUM + n / 10) if in_tiles else 4.0 + n
         self.shift = UNIT * (self.sum + _TILE_SUM) * offset * np.abs(self.beta).sum(axis=0)
-        self.negligible = data.kernel.core().negligible if data.is_native else 0.0
+        self.negligible = data.negligible(single=False)
 
     def quick(self) -> Floats:
         """By the inequality |k(x, z)|^2 <= k(x, x) k(z, z); a column per class."""
