@@ -56,7 +56,7 @@ def blocks() -> dict[Path, dict[str, str]]:
             "large": large.report(),
             "lost": lost(),
         },
-        ROOT / "docs" / "gpu.md": {"cards": gpu.table(), "sizes": gpu.sizes_table()},
+        ROOT / "docs" / "gpu.md": {"cards": gpu.table()},
         **{
             ROOT / "docs" / "papers" / f"{paper}.md": {"studies": studies.report(paper)}
             for paper in studies.PAPERS
