@@ -46,10 +46,11 @@ def true_gap(model, X, y, gamma):
 
 
 def assert_honest(model, X, y, gamma, caught):
-    """Converged below tol, or warned; either way the gap that is stated is the true one."""
+    """Converged below tol, or warned; in both cases the stated gap is no less than the true one."""
     gap = true_gap(model, X, y, gamma)
+    assert gap <= 1.001 * model.gap_ + 1e-9
     # a bound on the rounding of margins, which cost C each, is part of the stated gap
-    assert gap == pytest.approx(model.gap_, rel=1e-3, abs=max(1e-9, 1e-13 * model.C))
+    assert model.gap_ <= 1.001 * gap + max(1e-9, 1e-13 * model.C)
     told = [w for w in caught if issubclass(w.category, ConvergenceWarning)]
     assert model.converged_ == (model.gap_ <= model.tol) == (not told)
     for warning in told:

@@ -177,7 +177,7 @@ def test_share_of_negligible_values():
     assert _core.negligible_share(_core.Kernel("rbf", gamma=1e-9), rows, rows) == 0.0
     assert _core.negligible_share(_core.Kernel("linear"), rows, rows) == 0.0
     assert kernel.negligible(single=False) == NEGLIGIBLE["float64"]
-    assert _core.Kernel("linear").negligible == 0.0
+    assert _core.Kernel("linear").negligible(single=False) == 0.0
 
 
 # --- certificates --------------------------------------------------------------------------
