@@ -15,7 +15,9 @@ import sklearn.svm
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_iris, load_wine
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_score
+from sklearn.preprocessing import StandardScaler
 
 from margrave import SVC, SVR, HardMarginSVC, KernelLogisticRegression, NuSVC, NuSVR, OneClassSVM
 
@@ -231,3 +233,45 @@ def test_ties_in_pairs_are_refused_by_predict(model):
         model.predict(X)
     theirs = sklearn.svm.SVC().fit(X, y)
     assert SVC().fit(X, y).n_iter_.shape == theirs.n_iter_.shape
+
+
+# --- the replacements of docs/migration.md -------------------------------------------------------
+
+AS_LIBLINEAR = {"kernel": "linear", "intercept": "regularized", "tol": 1e-8}
+THEIR_PRECISION = {"tol": 1e-8, "max_iter": 1_000_000}
+REPLACEMENTS = [
+    (
+        sklearn.svm.LinearSVC(C=0.5, loss=loss, dual=True, **THEIR_PRECISION),
+        SVC(C=0.5, loss=loss, multi_class="ovr", **AS_LIBLINEAR),
+    )
+    for loss in ("hinge", "squared_hinge")
+]
+REPLACEMENTS += [
+    (
+        sklearn.svm.LinearSVR(C=0.1, epsilon=0.1, loss=loss, dual=True, **THEIR_PRECISION),
+        SVR(C=0.1, epsilon=0.1, loss=loss, **AS_LIBLINEAR),
+    )
+    for loss in ("epsilon_insensitive", "squared_epsilon_insensitive")
+]
+REPLACEMENTS += [
+    (
+        sklearn.svm.LinearSVC(C=0.5, multi_class="crammer_singer", **THEIR_PRECISION),
+        SVC(C=0.5, multi_class="crammer_singer", **AS_LIBLINEAR),
+    ),
+    (
+        LogisticRegression(C=0.5, tol=1e-9, max_iter=10_000),
+        KernelLogisticRegression(C=0.5, kernel="linear", multi_class="softmax", tol=1e-10),
+    ),
+]
+
+
+@pytest.mark.parametrize(("theirs", "ours"), REPLACEMENTS, ids=lambda model: repr(model)[:40])
+def test_linear_models_of_scikit_learn_have_a_replacement(theirs, ours):
+    X, y = load_iris(return_X_y=True)
+    X = StandardScaler().fit_transform(X)
+    theirs, ours = clone(theirs).fit(X, y), clone(ours).fit(X, y)
+    if hasattr(theirs, "predict_proba"):  # the weights of softmax are free up to a constant
+        np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-5)
+    else:
+        np.testing.assert_allclose(np.ravel(ours.coef_), np.ravel(theirs.coef_), atol=1e-5)
+        np.testing.assert_allclose(ours.intercept_, theirs.intercept_, atol=1e-5)
