@@ -159,10 +159,11 @@ def _exactly(
         left = min(left, outer.max_iter - most)
     if left <= 0 or settings.is_spent or not all(solution.converged for solution in solutions):
         return solutions
+    time_left = outer.time_left()
     with Progress(
         EXACT,
         max_iter=left,
-        time_limit=outer.time_left(),
+        time_limit=None if time_left is None else 0.5 * time_left,
         callbacks=lambda record: outer.is_over,
     ) as progress:
         inner = replace(settings, tol=EXACT, exact=False, progress=progress)

@@ -219,7 +219,12 @@ class _Descent(Generic[P]):
         """Go on below the tolerance; a limit that ends this returns to the certified point."""
         self.best = self.core.beta.copy(), self.core.scores.copy()
         before, most = watch.report, 2 * self.n_iter + _MORE_ROUNDS
-        further = replace(watch, report=lambda new: before(new) or self.n_iter >= most)
+        end = self.progress.seconds + 0.5 * watch.seconds_left()  # the certificate needs time too
+        further = replace(
+            watch,
+            report=lambda new: before(new) or self.n_iter >= most,
+            seconds_left=lambda: min(watch.seconds_left(), max(0.0, end - self.progress.seconds)),
+        )
         found = run_rounds(self.core, EXACT, further, EXACT)
         if not (found.certified and found.figures["gap"] <= outcome.figures["gap"]):
             return outcome
