@@ -10,11 +10,10 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from margrave import SVC, OneClassSVM
-from margrave.engines import Serial, ShardLost
+from margrave.engines import Serial, ShardLost, recovery
 from margrave.partitions import Random
 from margrave.progress import Progress
 from margrave.solvers import BlockMinimization, Settings, WorkingSet
-from margrave.solvers.distributed import cluster
 from margrave.solvers.distributed import working_set as distributed
 from margrave.solvers.distributed.checkpoint import Checkpoint
 from margrave.solvers.line_search import best_step
@@ -488,7 +487,7 @@ def test_rare_checkpoints_change_nothing(monkeypatch):
 
 
 def test_workers_that_never_stay(monkeypatch):
-    monkeypatch.setattr(cluster, "MOST_LOSSES", 3)
+    monkeypatch.setattr(recovery, "MOST_LOSSES", 3)
     with pytest.raises(RuntimeError, match=r"lost 4 times.*worker 1: gone"):
         run(moons(), BlockMinimization(blocks=2), engine=Fragile(*range(1000)))
 
