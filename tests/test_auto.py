@@ -289,6 +289,24 @@ def test_time_limit(seconds):
     assert np.isfinite(model.predict(X[:10])).all()
 
 
+def test_a_last_fit_that_was_cut_short_is_not_used(monkeypatch):
+    """The model of the search is, where it is better than one of all rows without a solution."""
+    X, y = wave(3000, 4)
+    whole, fit = [], SVR.fit
+
+    def cut(self, X, y, sample_weight=None):
+        if X.shape[0] == 3000:
+            whole.append(self.time_limit)
+            self.set_params(max_iter=1, C=1e-6)
+        return fit(self, X, y, sample_weight)
+
+    monkeypatch.setattr(SVR, "fit", cut)
+    model = AutoRegressor(max_fits=20).fit(X, y)
+    assert len(whole) == 1
+    assert model.best_._n_rows < 3000
+    assert model.score(X, y) > 0.9
+
+
 def test_ctrl_c_keeps_the_best_so_far():
     X, y = wave(4000, 8)
     model = AutoRegressor(time_limit=None)

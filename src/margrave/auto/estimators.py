@@ -47,6 +47,7 @@ _WIDEST = 500  # features up to which full metrics are tried
 
 
 _KEPT = 8  # models of the search that are kept for calibration, and for Ctrl-C
+_COMPARED = 2000  # rows that tell whether a fit that was cut short is of use
 _SECOND = 0.5  # seconds kept for what follows the last fit
 
 
@@ -213,7 +214,7 @@ class AutoEstimator(BaseEstimator):  # type: ignore[misc]
     def _fit_one(
         self, one: Candidate, search: AutoSearch, everything: Fold, left: float
     ) -> Pipeline | None:
-        """Fit a candidate to all rows in this many seconds; None if there was no time."""
+        """Fit a candidate to all rows in this many seconds; None if that is not enough."""
         views, table = search.views, search.views.table
 
         def running(progress: Progress) -> None:
@@ -233,6 +234,11 @@ class AutoEstimator(BaseEstimator):  # type: ignore[misc]
             warnings.simplefilter("ignore", ConvergenceWarning)
             model.fit(X, table.y, sample_weight=table.weight)
         model.set_params(time_limit=None)
+        if not model.converged_ and one in search.kept.models:
+            at = first_fold.test[:_COMPARED]  # of which the model knows the targets
+            weight = {"sample_weight": table.weight[at]} if (table.weight != 1.0).any() else {}
+            if self.scorer_(model, X[at], table.y[at], **weight) < search.kept.models[one][0]:
+                return None  # even so it is worse than the search's own
         return self._pipeline(step, one, root, model, search)
 
     def _early(self, one: Candidate, search: AutoSearch) -> Pipeline | None:
