@@ -1,4 +1,4 @@
-"""The command line: ``margrave auto | train | predict | evaluate | report | tune | info | ...``.
+"""The command line: ``margrave train | predict | evaluate | tune | auto | info | report | ...``.
 
 app.py         the command itself; options.py  options that several commands share
 train.py       train, tune, bench, demo (demo.py); auto.py  auto
@@ -18,10 +18,10 @@ from margrave.cli.console import run
 
 def main() -> None:
     """Run ``margrave``."""
-    from margrave.cli import auto, report, train, use  # noqa: F401  (their commands)
-    from margrave.cli.app import app
+    from margrave.cli.app import complete
 
     arguments = with_weights(sys.argv[1:]) or ["--help"]
+    app = complete()
     sys.exit(
         run(lambda: app(args=arguments, prog_name="margrave", standalone_mode=False), "margrave")
     )

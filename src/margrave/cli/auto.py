@@ -48,9 +48,10 @@ def auto(
     jobs: Jobs = None,
     quiet: Quiet = False,
 ) -> int:
-    """Find a model for DATA within a time and write it, with its preprocessing.
+    """Find a model for DATA within a time and write it.
 
-    Tables may have text and missing values. Ctrl-C writes the best model so far.
+    The file contains the preprocessing too. Tables may have text and missing values. Ctrl-C writes
+    the best model so far.
     """
     path = model_files.chosen_name(output, data)
     model_files.check_output(path)

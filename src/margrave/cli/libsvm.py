@@ -42,7 +42,7 @@ options:
 -c cost         C of SVC, SVR and NuSVR (default 1)
 -n nu           nu of NuSVC, OneClassSVM and NuSVR (default 0.5)
 -p epsilon      epsilon of SVR's loss (default 0.1)
--m megabytes    memory limit (default: what is free)
+-m megabytes    memory limit (default: half of what is free)
 -e gap          relative duality gap to stop at (default 0.001)
 -h shrinking    0 or 1; without effect: the solver decides by itself
 -b probability  1: also fit probabilities to cross-validated scores (default 0)

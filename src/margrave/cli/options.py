@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from typer.models import OptionInfo
 
 from margrave.estimators import SVC, SVR, NuSVC
 
@@ -16,6 +17,13 @@ def _default(name: str, kind: type[SVC] | type[SVR] | type[NuSVC] = SVC) -> str:
     """The default of a parameter, for the help."""
     value = kind().get_params(deep=False)[name]
     return value if isinstance(value, str) else f"{value:g}"
+
+
+def _output(default: str) -> OptionInfo:
+    option: OptionInfo = typer.Option(
+        "-o", "--output", metavar="FILE", help="file to write", show_default=default
+    )
+    return option
 
 
 Data = Annotated[
@@ -38,7 +46,9 @@ Label = Annotated[
         show_default="label, target, class or y",
     ),
 ]
-Output = Annotated[str | None, typer.Option("-o", "--output", metavar="FILE", help="file to write")]
+Output = Annotated[str | None, _output("DATA.margrave")]
+Predictions = Annotated[str | None, _output("standard output")]
+Page = Annotated[str | None, _output("MODEL.html")]
 Estimator = Annotated[
     str,
     typer.Option(
@@ -131,7 +141,7 @@ Memory = Annotated[
         "--memory",
         metavar="SIZE",
         help="memory limit: in MB, or e.g. 4GiB",
-        show_default="what is free",
+        show_default="half of what is free",
     ),
 ]
 Probabilities = Annotated[

@@ -7,7 +7,7 @@ from sklearn.base import is_classifier, is_regressor
 from margrave.cli import model_files, quality
 from margrave.cli.app import app
 from margrave.cli.console import say
-from margrave.cli.options import Data, Label, Model, Output, Quiet
+from margrave.cli.options import Data, Label, Model, Page, Quiet
 from margrave.cli.use import rows_for
 from margrave.report import make_report
 from margrave.report.estimator import final_estimator
@@ -17,11 +17,11 @@ from margrave.report.estimator import final_estimator
 def report(
     model: Model,
     data: Data,
-    output: Output = None,
+    output: Page = None,
     label: Label = None,
     quiet: Quiet = False,
 ) -> int:
-    """Write an HTML report about MODEL on DATA, by default to MODEL.html.
+    """Write an HTML report about MODEL on DATA.
 
     It shows the data, the parameters, the certificate, the convergence of the fit, and the
     quality of the predictions.

@@ -215,7 +215,7 @@ def tune(
             "--grid",
             metavar="NAME=VALUE,VALUE,...",
             help="values to try; may be repeated",
-            show_default="powers of two for C and gamma that are not given",
+            show_default="powers of two for C and gamma, unless -c or -g is given",
         ),
     ] = None,
     C: Penalty = None,
@@ -251,9 +251,10 @@ def tune(
     format: Format = "auto",
     quiet: Quiet = False,
 ) -> int:
-    """Cross-validate a grid of parameters on DATA and write the best model.
+    """Cross-validate a grid of parameters, write the best model.
 
-    Parameters that are given as options keep their value.
+    Without --grid it tries powers of two for C and gamma. Parameters that are given as options
+    keep their value.
     """
     rest: dict[str, object] = {
         "C": C,
@@ -359,7 +360,10 @@ def bench(
     ] = 20_000,
     jobs: Jobs = None,
 ) -> int:
-    """Compare SVC with scikit-learn's SVC on the same rows; a fifth of them is held out."""
+    """Compare SVC with scikit-learn's SVC on the same rows.
+
+    A fifth of the rows is held out for the accuracy.
+    """
     from margrave.cli.demo import compare
 
     given = None if gamma is None else estimators.word_or_number(gamma)
@@ -368,7 +372,7 @@ def bench(
 
 @app.command()
 def demo() -> int:
-    """Train on 100,000 generated rows, print a table and draw pictures."""
+    """Train on 100,000 generated rows; a table and pictures."""
     from margrave.cli.demo import main
 
     main()

@@ -20,7 +20,7 @@ from margrave.cli.options import (
     Data,
     Label,
     Model,
-    Output,
+    Predictions,
     Quiet,
 )
 from margrave.estimators import load_libsvm_model
@@ -35,7 +35,7 @@ from margrave.rows import Matrix, is_csr
 def predict(
     model: Model,
     data: Data,
-    output: Output = None,
+    output: Predictions = None,
     scores: Annotated[
         bool, typer.Option("--scores", help="decision values instead of labels")
     ] = False,
