@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from sklearn.datasets import load_iris
 from margrave import SVC, SVR, AutoClassifier, AutoRegressor, load
 from margrave.auto.columns import checked_table, column, kinds_of
 from margrave.auto.splits import folds_of
+from margrave.auto.views import Watched
 from margrave.cli import main
 
 FITS = 25
@@ -287,6 +289,21 @@ def test_time_limit(seconds):
     model = AutoRegressor(time_limit=seconds).fit(X, y)
     assert time.perf_counter() - begin < seconds + 2.0
     assert np.isfinite(model.predict(X[:10])).all()
+
+
+def test_fits_do_not_warn_of_the_time_of_the_search():
+    """They have no `time_limit` of their own that could be raised."""
+
+    def running(progress):
+        progress.time_limit = 1e-9
+
+    X, y = wave(2000, 4)
+    machine = SVR(C=100.0)
+    machine._context = Watched(running)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        machine.fit(X, y)
+    assert not machine.converged_
 
 
 def test_a_last_fit_that_was_cut_short_is_not_used(monkeypatch):

@@ -218,6 +218,8 @@ class KernelEstimator(CheckedInput):
             raise KeyboardInterrupt(
                 f"{type(self).__name__} keeps the model reached so far, with gap {self.gap_:.2g}"
             )
+        if progress.stop_reason == "time_limit" and self.time_limit is None:
+            return  # the limit is that of a search, which says so itself
         is_early = self.certificate_ == "blocks" and progress.stop_reason is None
         if self.converged_ or (is_early and all(map(_reaches_goal, solutions))):
             return
