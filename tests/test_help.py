@@ -110,6 +110,15 @@ def test_standard_input(run, data, stdin, tmp_path):
     assert code == 2 and "standard input:2: " in err
 
 
+@pytest.mark.parametrize(
+    "words", [["tune", "--grid", "C=1,2", "-v", "2"], ["auto", "--time-limit", "0.5"]]
+)
+def test_a_table_in_a_file_ends_its_line(run, data, words):
+    _, _, err = run(words[0], data, *words[1:], "-o", "m")
+    (last,) = [line for line in err.splitlines() if "wrote m" in line]
+    assert "└" not in last and "┘" not in last
+
+
 def test_tune_with_fixed_parameters(run, data, tmp_path):
     out = good(run("tune", data, "-c", "3", "--grid", "gamma=0.5,1", "-v", "2", "-o", "m", "-q"))
     assert "gamma=" in out and "C=" not in out and margrave.load(tmp_path / "m").C == 3.0

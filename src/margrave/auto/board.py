@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from margrave.auto.search import AutoSearch
+from margrave.tuning.table import Display
 
 _SHOWN = 10
 _COLUMNS = ("kernel", "power", "metric", "multiple", "C", "loss", "columns", "rows")
@@ -66,30 +66,8 @@ def tuning(
     }
 
 
-class LiveBoard:
-    """Context manager that shows the best settings. Nothing is shown unless `verbose`."""
-
-    def __init__(self, verbose: int) -> None:
-        self.live: Any = None
-        if verbose > 0:
-            from rich.console import Console
-            from rich.live import Live
-
-            self.live = Live(console=Console(stderr=True), refresh_per_second=4)
-
-    def __enter__(self) -> LiveBoard:
-        if self.live is not None:
-            self.live.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self.live is not None:
-            self.live.stop()
+class LiveBoard(Display):
+    """The best settings of a search."""
 
     def show(self, search: AutoSearch) -> None:
         """Show the results so far."""

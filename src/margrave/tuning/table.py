@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -14,14 +14,10 @@ from margrave.tuning.samples import Scores
 _ROWS = 10
 
 
-class LiveTable:
-    """Context manager that shows the best settings. Nothing is shown unless `verbose`."""
+class Display:
+    """Context manager of a live display on the terminal. Nothing is shown unless `verbose`."""
 
-    def __init__(
-        self, settings: Sequence[Setting], n_splits: int, metric: str, verbose: int
-    ) -> None:
-        self.settings, self.n_splits, self.metric = settings, n_splits, metric
-        self.names = list(dict.fromkeys(name for s in settings for name in s.params))
+    def __init__(self, verbose: int) -> None:
         self.live: Any = None
         if verbose > 0:
             from rich.console import Console
@@ -29,7 +25,7 @@ class LiveTable:
 
             self.live = Live(console=Console(stderr=True), refresh_per_second=4)
 
-    def __enter__(self) -> LiveTable:
+    def __enter__(self) -> Self:
         if self.live is not None:
             self.live.start()
         return self
@@ -42,6 +38,19 @@ class LiveTable:
     ) -> None:
         if self.live is not None:
             self.live.stop()
+            if not self.live.console.is_terminal:  # to a file rich writes no end of the last line
+                self.live.console.line()
+
+
+class LiveTable(Display):
+    """The best settings of a grid."""
+
+    def __init__(
+        self, settings: Sequence[Setting], n_splits: int, metric: str, verbose: int
+    ) -> None:
+        super().__init__(verbose)
+        self.settings, self.n_splits, self.metric = settings, n_splits, metric
+        self.names = list(dict.fromkeys(name for s in settings for name in s.params))
 
     def show(self, results: dict[tuple[int, int], dict[str, Any]], note: str) -> None:
         """Show the results so far."""
