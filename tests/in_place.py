@@ -4,5 +4,7 @@ import sklearn.svm
 
 import margrave
 
-for name in ("SVC", "SVR", "NuSVC", "NuSVR", "OneClassSVM"):
-    setattr(sklearn.svm, name, getattr(margrave, name))
+
+def pytest_configure():
+    for name in ("SVC", "SVR", "NuSVC", "NuSVR", "OneClassSVM"):
+        setattr(sklearn.svm, name, getattr(margrave, name))

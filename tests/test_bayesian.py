@@ -394,7 +394,7 @@ def test_bad_data():
         BayesianSVC().fit(np.where(X > 1.0, np.nan, X), y)
     with pytest.raises(ValueError, match="egative"):
         BayesianSVC().fit(X, y, sample_weight=-np.ones(30))
-    with pytest.raises(ValueError, match="non-zero"):
+    with pytest.raises(ValueError, match="zero or negative weights"):
         BayesianSVR().fit(X, y, sample_weight=np.zeros(30))
     with pytest.raises(ValueError, match="epsilon"):
         BayesianSVR(epsilon=-1.0).fit(X, y)

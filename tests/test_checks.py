@@ -45,7 +45,7 @@ EXACT = [
     ODMClassifier(tol=1e-12, multi_class="ovr", intercept="free"),
     ODMClassifier(tol=1e-12, intercept="free", kernel="precomputed"),
     OneClassSVM(tol=1e-12),
-    NuSVC(nu=0.1, tol=1e-12),
+    NuSVC(nu=0.1, tol=1e-12, break_ties=True),  # scikit-learn's own needs this, too
     NuSVR(tol=1e-12),
     NuSVR(tol=1e-12, kernel="linear"),
 ]
@@ -56,7 +56,7 @@ DEFAULTS = [
     ODMClassifier(),
     OneClassSVM(),
     HardMarginSVC(),
-    NuSVC(nu=0.1),
+    NuSVC(nu=0.1, break_ties=True),
     NuSVR(),
 ]
 FEW_DRAWS = {"n_samples": 40, "burn_in": 10, "chains": 2}

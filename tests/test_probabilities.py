@@ -16,11 +16,11 @@ from margrave import SVC, HardMarginSVC, KernelLogisticRegression, NuSVC, ODMCla
 from margrave.cli import libsvm as libsvm_commands
 from margrave.estimators._margin import Sigmoids, add_probabilities, coupled
 from margrave.io import save_libsvm
-from tests.test_cli import good, run  # noqa: F401
+from tests.test_cli import good
 
 MODELS = [
     SVC(),
-    NuSVC(nu=0.2),
+    NuSVC(nu=0.5),
     ODMClassifier(lam=100.0),
     SVC(multi_class="ovr"),
     SVC(multi_class="crammer_singer"),
@@ -87,7 +87,8 @@ def test_probabilities_are_as_good_as_scikit_learns(model, k, tmp_path):
     assert (found >= 0.0).all() and np.allclose(found.sum(axis=1), 1.0)
     reference = CalibratedClassifierCV(model, ensemble=False).fit(X, y).predict_proba(X)
     assert log_loss(found, y) <= log_loss(reference, y) + 0.05
-    assert (found.argmax(axis=1) == model.predict(X)).mean() > 0.93
+    agree, agreed = ((p.argmax(axis=1) == model.predict(X)).mean() for p in (found, reference))
+    assert agree > 0.9 and agree > agreed - 0.02
     model.save(tmp_path / "model")
     np.testing.assert_array_equal(margrave.load(tmp_path / "model").predict_proba(X), found)
     assert not hasattr(model.fit(X, y), "predict_proba")  # those of the last fit are gone
@@ -163,7 +164,7 @@ def test_what_cannot_be_calibrated():
         _ = HardMarginSVC().predict_proba
 
 
-def test_commands(run, tmp_path):  # noqa: F811
+def test_commands(run, tmp_path):
     X, y = blobs(3)
     save_libsvm(tmp_path / "data.txt", X, y + 1)
     names = "--probabilities", "--scale", "standard", "-q"

@@ -26,10 +26,13 @@ import margrave
 from margrave import (
     SVC,
     SVR,
+    AutoClassifier,
+    AutoRegressor,
     BayesianSVC,
     BayesianSVR,
     HardMarginSVC,
     KernelLogisticRegression,
+    MetricLearner,
     NuSVC,
     NuSVR,
     ODMClassifier,
@@ -74,6 +77,8 @@ ESTIMATORS = [
     BayesianSVR(**CHAINS),
     Tuner(SVC(), GRID, 2, n_jobs=1),
 ]
+# the tests of these three interrupt them and let them fail
+SEARCHES = {AutoClassifier, AutoRegressor, MetricLearner}
 posix = pytest.mark.skipif(os.name != "posix", reason="signals as of POSIX")
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 each_estimator = pytest.mark.parametrize("estimator", ESTIMATORS, ids=repr)
@@ -94,7 +99,8 @@ SOMETIMES = {"_early", "_part_support", "best_estimator_", "refit_time_"}
 
 def test_every_estimator_is_here():
     public = {getattr(margrave, name) for name in margrave.__all__}
-    assert {cls for cls in public if hasattr(cls, "fit")} == {type(m) for m in ESTIMATORS}
+    here = {type(model) for model in ESTIMATORS} | SEARCHES
+    assert {cls for cls in public if hasattr(cls, "fit")} == here
 
 
 # --- what has to hold ----------------------------------------------------------------------------

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils import _safe_indexing
 
+from margrave._sklearn import _safe_indexing
 from margrave.report.estimator import Floats, has_posterior
 from margrave.report.input import numbers_of
 from margrave.report.page import Absent, Section, number, percent, plural
