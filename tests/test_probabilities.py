@@ -87,8 +87,8 @@ def test_probabilities_are_as_good_as_scikit_learns(model, k, tmp_path):
     assert (found >= 0.0).all() and np.allclose(found.sum(axis=1), 1.0)
     reference = CalibratedClassifierCV(model, ensemble=False).fit(X, y).predict_proba(X)
     assert log_loss(found, y) <= log_loss(reference, y) + 0.05
-    agree, agreed = ((p.argmax(axis=1) == model.predict(X)).mean() for p in (found, reference))
-    assert agree > 0.9 and agree > agreed - 0.02
+    ours, theirs = ((p.argmax(axis=1) == y).mean() for p in (found, reference))
+    assert ours >= theirs - 0.02
     model.save(tmp_path / "model")
     np.testing.assert_array_equal(margrave.load(tmp_path / "model").predict_proba(X), found)
     assert not hasattr(model.fit(X, y), "predict_proba")  # those of the last fit are gone
