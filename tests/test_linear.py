@@ -364,8 +364,11 @@ def test_hand_over_when_the_descent_stalls(features):
         X[pair] = X[pair + 1] = 30.0 * (rng.random(features) < 0.1)
         X[pair, 0] = X[pair + 1, 0] + 0.01
         y[pair], y[pair + 1] = 1.0, -1.0
-    model = SVC(10.0, kernel="linear", intercept="regularized").fit(X.tocsr(), y)
     helper = "newton" if features == 100 else "exact"
+    problem = build.problem(X.tocsr(), y, 10.0, ("hinge", {}), LINEAR, "regularized")
+    solution, _ = run(problem, "auto", tol=1e-3)  # no further than `tol`
+    assert solution.solver.split(", ")[:2] == ["cd", helper] and solution.converged
+    model = SVC(10.0, kernel="linear", intercept="regularized").fit(X.tocsr(), y)
     assert model.solver_.split(", ")[:2] == ["cd", helper] and model.converged_
     assert model.certify(X.tocsr(), y) <= 1e-3
 

@@ -176,7 +176,12 @@ def _exactly(
         return solutions
     found = certified(problems, further, replace(settings, tol=EXACT))
     return [
-        replace(after, n_iter=before.n_iter + after.n_iter, converged=True)
+        replace(
+            after,
+            n_iter=before.n_iter + after.n_iter,
+            converged=True,
+            solver=", ".join(dict.fromkeys([*before.solver.split(", "), after.solver])),
+        )
         if after.gap <= before.gap
         else before
         for before, after in zip(solutions, found, strict=True)

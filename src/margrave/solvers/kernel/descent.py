@@ -223,6 +223,7 @@ class _Descent(Generic[P]):
         further = replace(
             watch,
             report=lambda new: before(new) or self.n_iter >= most,
+            rounds=lambda: max(0, min(watch.rounds(), most - self.n_iter)),
             seconds_left=lambda: min(watch.seconds_left(), max(0.0, end - self.progress.seconds)),
         )
         found = run_rounds(self.core, EXACT, further, EXACT)
