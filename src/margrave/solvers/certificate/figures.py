@@ -17,7 +17,10 @@ _CHEAP = 1 << 22  # products whose compensated sum takes no noticeable time
 
 @dataclass(frozen=True)
 class Certificate:
-    """Primal and dual value of a point, a bound on its relative gap, and the part of rounding."""
+    """Primal and dual value of a point, a bound on its relative gap, and the part of rounding.
+
+    The part of rounding may exceed a bound that is 1 because the dual value is not positive.
+    """
 
     objective: float
     dual: float
@@ -32,7 +35,7 @@ def with_certificate(solution: Solution, found: Certificate, tol: float) -> Solu
         objective=found.objective,
         dual=found.dual,
         gap=found.gap,
-        rounding=found.rounding,
+        rounding=min(found.rounding, found.gap),
         converged=found.gap <= tol,
         certificate="full",
     )

@@ -92,9 +92,10 @@ class JointGap:
         if not (scale > error and math.isfinite(upper)):
             return Certificate(primal, dual, math.inf, math.inf)
         gap = upper / (scale - error)
+        rounding = gap - plain / scale
         if dual + error <= 0.0:
             gap = min(gap, 1.0)
-        return Certificate(primal, dual, gap, gap - plain / scale)
+        return Certificate(primal, dual, gap, rounding)
 
     def _cost_of_moving(self, distance: Floats, f: Floats) -> float:
         """Bound on the change of 1/2 beta'K beta if each row's variables move by this much."""

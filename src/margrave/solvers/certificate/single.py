@@ -143,9 +143,10 @@ class SingleGap:
         certain = scale - error
         if not (certain > 0.0 and math.isfinite(upper)):
             return Certificate(primal, dual, math.inf, math.inf)
+        gap = upper / certain
+        rounding = gap - plain / scale
         # where D <= 0, P + D is no more than P
-        gap = min(upper / certain, 1.0) if dual + error <= 0.0 else upper / certain
-        return Certificate(primal, dual, gap, gap - plain / scale)
+        return Certificate(primal, dual, min(gap, 1.0) if dual + error <= 0.0 else gap, rounding)
 
     def scores_of(self, solution: Solution, closely: bool) -> tuple[Floats, Floats]:
         """Scores K beta and bounds on their errors."""
