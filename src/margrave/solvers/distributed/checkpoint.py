@@ -45,8 +45,9 @@ class Checkpoint:
     Examples
     --------
     >>> from tempfile import TemporaryDirectory
+    >>> mine = {"version": "1", "parameters": "a1", "targets": "b2", "weights": "c3", "rows": []}
     >>> with TemporaryDirectory() as folder:
-    ...     kept = Checkpoint(folder, {"version": "1", "rows": []})
+    ...     kept = Checkpoint(folder, mine)
     ...     kept.load() is None
     ...     kept.save({"beta": np.array([1.0, 2.0])}, {"round": 3})
     ...     arrays, numbers = kept.load()
