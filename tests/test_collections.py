@@ -45,8 +45,8 @@ def partitions(client):
         "empty": dask_array.concatenate([array[:0], array, array[:0]]),
         "unknown": array[array[:, 0] > -100.0],
         "filtered": dask_array.concatenate([array[array[:, 0] > 100.0], array]),
-        "futures": client.scatter(parts),
-        "sparse": client.scatter([sparse.csr_matrix(part) for part in parts]),
+        "futures": client.scatter(parts, hash=False),
+        "sparse": client.scatter([sparse.csr_matrix(part) for part in parts], hash=False),
         "delayed": list(lazy(X, 80).to_delayed().ravel()),
         "columns": dask_array.from_array(X, chunks=(100, 1)),
         "frame": table[table[0] > -100.0],
@@ -210,9 +210,11 @@ def test_the_example_in_the_documentation_listens_to_this_computer_only():
     psutil = pytest.importorskip("psutil")
     page = (ROOT / "docs" / "distributed.md").read_text()
     [options] = re.findall(r"^local = (\{.*\})$", page, re.MULTILINE)
-    found = set()
+
+    def listening():
+        found = psutil.Process().net_connections("inet")
+        return {one.laddr for one in found if one.status == psutil.CONN_LISTEN}
+
+    before = listening()  # what other tests have left
     with distributed.Client(**eval(options), dashboard_address=None):
-        for one in psutil.Process().net_connections("inet"):
-            if one.status == psutil.CONN_LISTEN:
-                found.add(one.laddr.ip)
-    assert found == {"127.0.0.1"}
+        assert {address.ip for address in listening() - before} == {"127.0.0.1"}

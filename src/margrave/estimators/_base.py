@@ -254,7 +254,8 @@ class KernelEstimator(CheckedInput):
         elif self._kernel.is_precomputed:
             self._support_vectors = np.empty((0, 0))
         else:
-            self._support_vectors = sample_rows(X, rows)
+            known = self._early.rows(rows) if self._early is not None else None
+            self._support_vectors = sample_rows(X, rows) if known is None else known
         self.dual_coef_ = like(X, dual)
         precise = any(solution.precision == "float64" for solution in solutions)
         self._precision = "float64" if precise else "float32"

@@ -11,9 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from margrave.progress import Progress
+from margrave.rows import Matrix
 from margrave.solvers import Solution
 
 
@@ -47,6 +50,14 @@ class EarlyModel:
                 return self._model
             self._model, self._solutions = model, shown
         return self._model
+
+    def rows(self, which: NDArray[np.intp]) -> Matrix | None:
+        """The support vectors of a settled model, if they are these rows: they are large."""
+        model = self._model
+        if self._progress is not None or model is None or not np.array_equal(model.support_, which):
+            return None
+        found: Matrix | None = model._support_vectors
+        return found
 
     def settle(self) -> None:
         """Keep the last model of parts, and drop all references to the fit."""
