@@ -15,6 +15,7 @@ import pytest
 
 from benchmarks import augmentation, engines
 from benchmarks.adapters import is_installed
+from benchmarks.marks import placed
 from benchmarks.papers import (
     common,
     dcsvm,
@@ -27,6 +28,7 @@ from benchmarks.papers import (
     study,
     worker,
 )
+from benchmarks.papers.report import cells
 from benchmarks.papers.studies import STUDIES
 from benchmarks.papers.worker import Task
 
@@ -158,8 +160,8 @@ def test_seconds_follow_a_power_law() -> None:
     assert common.extrapolate(runs[:1]) is None
     assert common.extrapolate([*runs, _made_up(1000, 5.0)]) is None
     entry = {"runs": runs, "extrapolated": found}
-    assert report._seconds(entry) == "~100"
-    assert report._accuracy(entry) == "90.00 (500 rows)"
+    assert cells.seconds_of(entry) == "~100"
+    assert cells.accuracy_of(entry) == "90.00 (500 rows)"
 
 
 def test_sizes_end_with_the_first_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +170,7 @@ def test_sizes_end_with_the_first_that_fails(monkeypatch: pytest.MonkeyPatch) ->
     runs = common._runs({}, dcsvm.METHODS["libsvm"], dcsvm.DATASETS["covtype"])
     entry = {"runs": runs, "extrapolated": common.extrapolate(runs)}
     assert len(runs) == 2 and not common.has_failed(entry)
-    assert report._notes(dcsvm.PAPER, "libsvm", entry) == ["no", "measured with 100 rows only"]
+    assert cells.notes_of(dcsvm.PAPER, "libsvm", entry) == ["no", "measured with 100 rows only"]
 
 
 def test_a_fit_has_a_process_and_a_limit_of_its_own() -> None:
@@ -286,7 +288,7 @@ def test_pages_and_pictures_are_made(finished: Path, tmp_path: Path) -> None:
     assert (tmp_path / "sodm.png").stat().st_size > 10_000
     page = (tmp_path / "saddle.md").read_text()
     assert "| Saddle-SVC as printed, beta=" in page and "| working set among nodes |" in page
-    for name, picture in report.SADDLE_PICTURES.items():
+    for name, picture in report.saddle.PICTURES.items():
         made = tmp_path / f"saddle-{name}.png"
         assert made.exists() == bool(picture.read(finished))
         assert not made.exists() or made.stat().st_size > 10_000
@@ -295,8 +297,8 @@ def test_pages_and_pictures_are_made(finished: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", PAPERS)
 def test_pages_are_those_of_the_result_files(name: str) -> None:
     text = (report.DOCS / f"{name}.md").read_text()
-    results = getattr(report, f"{name}_results")()
-    assert text == report.placed(text, results)
+    results = report.PAGES[name].text()
+    assert text == placed(text, results)
     for picture in [line.split("(")[1].rstrip(")") for line in text.splitlines() if "![" in line]:
         assert (report.DOCS / picture).exists()
 
@@ -342,7 +344,7 @@ def test_a_case_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_the_page_of_augmentation_has_the_measured_numbers() -> None:
     page = augmentation.PAGE.read_text()
-    assert report.placed(page, augmentation.report()) == page
+    assert placed(page, augmentation.report()) == page
 
 
 def test_augmentation_is_measured(monkeypatch, tmp_path) -> None:
@@ -379,4 +381,4 @@ def test_engines_are_measured() -> None:
 
 def test_the_page_of_engines_is_that_of_the_result_files() -> None:
     page = engines.PAGE.read_text()
-    assert page == report.placed(page, engines.report())
+    assert page == placed(page, engines.report())

@@ -1,0 +1,5 @@
+"""Run it: python -m benchmarks.papers.report."""
+
+from benchmarks.papers.report import main
+
+main()
