@@ -140,6 +140,11 @@ class HullClassifier(MarginClassifier):
         )
         return scaled, rho
 
+    def _held_out(self, X: MatrixLike) -> Floats:
+        found = super()._held_out(X)
+        found[:, np.asarray(self.gaps_) >= 1.0] = np.nan
+        return found
+
     def certify(
         self, X: MatrixLike, y: VectorLike, sample_weight: VectorLike | None = None
     ) -> float:

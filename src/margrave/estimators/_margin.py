@@ -8,11 +8,13 @@ Of more than two classes, those of pairs are coupled by least squares (Wu, Lin a
 
     min over p   sum_{i<j} (r_ji p_i - r_ij p_j)^2,   sum_i p_i = 1,   r_ij = P(i | i or j),
 
-and those of each class against the rest are divided by their sum.
+and those of each class against the rest are divided by their sum. A pair whose hulls no direction
+separates in some fold is calibrated on the rows of the other folds.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -22,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedKFold
 from sklearn.pipeline import Pipeline
 
@@ -32,6 +35,7 @@ from margrave.estimators._remote import lazily
 from margrave.problem import Data
 from margrave.rows import AnyRows, Matrix
 from margrave.solvers import Solution
+from margrave.solvers.hull.distance import HullsOverlap
 from margrave.typing import MatrixLike
 
 _FOLDS = 5
@@ -102,6 +106,10 @@ class MarginClassifier(KernelClassifier):
             decisions = decisions[:, 1:] - decisions[:, :1]
         return decisions
 
+    def _held_out(self, X: MatrixLike) -> Floats:
+        """Decision values of rows that were left out; NaN where a problem has no model."""
+        return self._columns(X)
+
 
 def coupled(sides: Floats, scheme: str, k: int) -> Floats:
     """Probabilities of k classes from those of the problems' positive sides."""
@@ -144,31 +152,57 @@ def add_probabilities(
     if fewest < 2:
         raise ValueError("probabilities need at least two rows of each class, for cross-validation")
     splits = StratifiedKFold(min(_FOLDS, fewest), shuffle=True, random_state=seed)
-    held_out: Floats | None = None
+    held_out = np.full((len(y), len(_sides(last, y))), np.nan)
     for train, test in splits.split(np.zeros(len(y)), y):
         copy = clone(model)
         end = copy[-1] if isinstance(copy, Pipeline) else copy
         end.set_params(verbose=0)
-        copy.fit(*_safe_split(copy, X, y, train))
+        try:
+            copy.fit(*_safe_split(copy, X, y, train))
+        except HullsOverlap:
+            continue
         rows = _safe_split(copy, X, y, test, train)[0]
         if isinstance(copy, Pipeline):
             rows = copy[:-1].transform(rows)
-        found = end._columns(rows)
-        held_out = np.zeros((len(y), found.shape[1])) if held_out is None else held_out
-        held_out[test] = found
-    assert held_out is not None
+        held_out[test] = end._held_out(rows)
     last._sigmoids = sigmoids(last, held_out, y)
 
 
 def sigmoids(model: MarginClassifier, held_out: Floats, y: NDArray[Any]) -> Sigmoids:
     """Fit a sigmoid to each column of decision values of held-out rows with these labels."""
+    known = ~np.isnan(held_out)
+    if not known.all():
+        _complain(model, y, known)
     fits = [
         _sigmoid_calibration(held_out[used, column], np.where(positive[used], 1, -1))
-        if used.any()
-        else (-1.0, 0.0)
         for column, (positive, used) in enumerate(_sides(model, y))
+        for used in [used & known[:, column]]
     ]
     return Sigmoids(*np.array(fits, dtype=np.float64).T.copy())
+
+
+def _complain(model: MarginClassifier, y: NDArray[Any], known: NDArray[np.bool_]) -> None:
+    """Say which pairs of classes have folds without a model; raise if one has nothing else."""
+    pairs = list(combinations(model.classes_, 2))
+    shares = [known[used, p].mean() for p, (_, used) in enumerate(_sides(model, y))]
+    for (one, other), share in zip(pairs, shares, strict=True):
+        if share == 0.0:
+            raise ValueError(
+                f"the classes {one} and {other} have no probabilities, because in no fold of the"
+                f" cross-validation a direction was found that separates their hulls; {model._cure}"
+            )
+    warnings.warn(
+        "no direction was found that separates the hulls of "
+        + ", ".join(
+            f"{one} and {other} ({1.0 - share:.0%} of the rows)"
+            for (one, other), share in zip(pairs, shares, strict=True)
+            if share < 1.0
+        )
+        + " in some folds of the cross-validation; probabilities of these classes are fitted to"
+        f" the other folds; {model._cure}",
+        ConvergenceWarning,
+        stacklevel=3,
+    )
 
 
 def _sides(model: MarginClassifier, y: NDArray[Any]) -> list[tuple[NDArray[Any], NDArray[Any]]]:

@@ -30,6 +30,10 @@ from margrave.solvers.base import Settings
 NOTHING = 1e-12  # of the largest |x|^2: a U below it counts as zero
 
 
+class HullsOverlap(ValueError):
+    """No direction separates the classes."""
+
+
 def bounds(U: float, G: float) -> tuple[float, float]:
     """Lower bound L of the optimum and the gap (U - L) / U, from U and G = 2 U - m(z)."""
     if not (U > 0.0 and G < 2.0 * U):
@@ -123,7 +127,7 @@ def refuse_overlap(
             if settings.is_spent:
                 solutions[number] = replace(solution, gap=np.inf, converged=False)
                 continue
-            raise ValueError(
+            raise HullsOverlap(
                 "the hulls overlap: no direction separates the convex hulls of the classes, which"
                 f" come as close as {np.sqrt(2.0 * max(0.0, solution.objective)):.2g} with rows of"
                 f" norm up to {np.sqrt(square):.2g}; "
