@@ -396,6 +396,39 @@ def test_the_blocks_own_model_comes_early():
     assert model.certificate_ == "full"
 
 
+@pytest.mark.parametrize("intercept", cases.INTERCEPTS)
+@pytest.mark.filterwarnings("ignore:SVC stopped")
+def test_local_prediction_after_every_round(intercept):
+    """Each block predicts with its own variables from before the step, and others' as they were."""
+    X, y = golden.load("moons")
+    finish = "working_set" if intercept == "free" else None
+    fit = SVC(C=10.0, gamma=4.0, intercept=intercept, engine="serial", tol=1e-9)
+    found = []
+
+    def look(record):
+        if "step" in record and record["round"] <= 3:
+            early = fit.early_
+            local = early.decision_function(X), early._local.assign(X, 1)
+            found.append((*local, record["step"], early.gap_ == record["gap"]))
+
+    solver = BlockMinimization(4, "kmeans", 3, moving=False, finish=finish)
+    fit.set_params(solver=solver, callbacks=look).fit(X, y)
+    assert [same for *_, same in found] == [False, True, True] and fit.early_._shared is None
+    K = np.exp(-4.0 * ((X[:, None] - X[None]) ** 2).sum(axis=2)) + (intercept == "regularized")
+    before = np.zeros(len(X))
+    for rounds, (local, block, step, _) in enumerate(found, 1):
+        solver = BlockMinimization(4, "kmeans", rounds, moving=False, finish=None)
+        alone = None if intercept == "free" else intercept  # blocks have no free intercept
+        stopped = SVC(C=10.0, gamma=4.0, intercept=alone, engine="serial", tol=1e-9)
+        with pytest.warns(UserWarning, match="rounds"):
+            stopped.set_params(solver=solver).fit(X, y)
+        beta = np.zeros(len(X))
+        beta[stopped.support_] = stopped.dual_coef_[0]
+        own = (block[:, None] == block[None]) * ((beta - before) / step)
+        np.testing.assert_allclose(local, K @ before + (K * own).sum(axis=1), atol=1e-4)
+        before = beta
+
+
 def test_without_time_the_blocks_own_model_stands():
     X, y = golden.load("moons")
     model = SVC(C=10.0, gamma=4.0, solver=BlockMinimization(blocks=4), engine="serial")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from margrave import SVC
+from margrave import SVC, load
 from margrave.engines import Recovery, Serial, Threads
 from margrave.losses import Loss
 from margrave.partitions import Parts
@@ -18,6 +18,7 @@ from margrave.solvers.kernel.moving_blocks import BlockPlan, MovingBlocks
 from tests import build, cases, golden
 from tests.data import moons200
 from tests.test_blocks import run, targets
+from tests.test_divide import blobs
 
 each_loss = pytest.mark.parametrize("loss", cases.ZERO_SUM, ids=cases.name_of)
 RBF = ("rbf", {"gamma": 0.5})
@@ -360,3 +361,43 @@ def test_auto_takes_clusters_for_narrow_kernels():
             patch.setattr(divide_and_conquer, "_VERY_MANY_ROWS", 10_000)
             assert SVC(gamma=gamma).fit(X, y).solver_ == solver
     assert SVC(gamma=0.5).fit(X, y).solver_ == "dc"
+
+
+@pytest.mark.parametrize("scheme", ["ovr", "ovo"])
+@pytest.mark.parametrize(
+    "solver",
+    [
+        DivideAndConquer(),
+        DivideAndConquer(combine="sum"),
+        DivideAndConquer(combine="committee"),
+        BlockMinimization(blocks=5),
+    ],
+    ids=["nearest", "sum", "committee", "pbm"],
+)
+def test_a_model_of_several_problems_after_every_round(solver, scheme, tmp_path):
+    """Problems that are being solved or have been are those of all rows, the others of parts."""
+    X, y = blobs(400, 3)
+    model = SVC(C=4.0, gamma=4.0, solver=solver, engine="serial", multi_class=scheme, n_jobs=1)
+    seen = []
+
+    def look(record):
+        if "active" in record and "step" in record:
+            number = int(record["where"].split()[1]) - 1
+            found = model.early_.decision_function(X)
+            if not seen or seen[-1][0] != number:
+                model.early_.save(tmp_path / "model")
+                np.testing.assert_array_equal(load(tmp_path / "model").decision_function(X), found)
+            seen.append((number, record["gap"], found, model.early_.score(X, y)))
+
+    model.set_params(callbacks=look, decision_function_shape=scheme).fit(X, y)
+    parts, whole = model.early_.decision_function(X), model.decision_function(X)
+    assert {number for number, *_ in seen} == {0, 1, 2}
+    for number, gap, found, accuracy in seen:
+        assert accuracy > 0.9 or getattr(solver, "combine", "nearest") != "nearest"
+        np.testing.assert_allclose(found[:, :number], whole[:, :number], atol=1e-3)
+        if gap <= 0.1:
+            assert np.mean((found[:, number] > 0.0) == (whole[:, number] > 0.0)) > 0.95
+        # the variances of a committee depend on all support vectors
+        atol = 1.0 if getattr(solver, "combine", "nearest") == "committee" else 1e-3
+        first = number + (gap <= 0.1)  # of the problems that are still those of parts
+        np.testing.assert_allclose(found[:, first:], parts[:, first:], atol=atol)

@@ -65,6 +65,8 @@ class Progress:
         0 shows nothing, 1 a progress bar, 2 one line per round through ``logging``.
     label : str
         Name shown in front of the bar and the lines.
+    n_problems : int, default=1
+        Problems whose solutions make a model together.
 
     Attributes
     ----------
@@ -76,8 +78,8 @@ class Progress:
         "converged". None if the solver stopped on its own.
     early : sequence of Solution or None
         The last solutions of parts that `show_early` was called with.
-    latest : sequence of Solution or None
-        While the problem of all rows is being solved: the present point, by `show_latest`.
+    shown : sequence of Solution or None
+        The present point of each problem that has one, of the others the solutions of parts.
 
     Examples
     --------
@@ -98,6 +100,7 @@ class Progress:
         callbacks: Callback | Iterable[Callback] | None = None,
         verbose: int = 0,
         label: str = "fit",
+        n_problems: int = 1,
     ) -> None:
         self.tol = tol
         self.max_iter = max_iter
@@ -109,7 +112,9 @@ class Progress:
         self.history: list[Record] = []
         self.stop_reason: str | None = None
         self.early: Sequence[Any] | None = None
-        self.latest: Sequence[Any] | None = None
+        self.shown: Sequence[Any] | None = None
+        self.n_problems = n_problems
+        self._latest: list[Any] = [None] * n_problems  # None for those that have no point yet
         self._display: _Display = _display(verbose, label, tol)
         self._start = time.perf_counter()
         self._uncounted = 0.0  # seconds spent in callbacks
@@ -154,11 +159,26 @@ class Progress:
 
     def show_early(self, solutions: Sequence[Any]) -> None:
         """Publish the solutions of parts, one per problem, from which a model can be made."""
-        self.early = solutions
+        with self._reporting:
+            self.early = solutions
+            self.forget_latest()
 
-    def show_latest(self, solutions: Sequence[Any]) -> None:
-        """Publish the present point of all rows, one solution per problem."""
-        self.latest = solutions
+    def show_latest(self, number: int, solution: Any) -> None:
+        """Publish the present point of one problem on all rows."""
+        with self._reporting:
+            self._latest[number] = solution
+            pairs = zip(self._latest, self.early or self._latest, strict=True)
+            self.shown = _complete(early if latest is None else latest for latest, early in pairs)
+
+    @property
+    def latest(self) -> Sequence[Any] | None:
+        """The present points, if there is one for every problem."""
+        return _complete(self._latest)
+
+    def forget_latest(self) -> None:
+        """Drop the present points: only solutions of parts are shown."""
+        with self._reporting:
+            self._latest, self.shown = [None] * self.n_problems, self.early
 
     def report(
         self,
@@ -246,6 +266,11 @@ class Progress:
         finally:
             self._uncounted += time.perf_counter() - begin
         return any(isinstance(answer, (bool, np.bool_)) and bool(answer) for answer in answers)
+
+
+def _complete(solutions: Iterable[Any]) -> list[Any] | None:
+    found = list(solutions)
+    return None if any(one is None for one in found) else found
 
 
 class _Display(Protocol):

@@ -96,6 +96,11 @@ class Directions(Point):
         """Return the block's own solutions, computed while all other variables were zero."""
         return [one for one, p in zip(self.found, self.problems, strict=True) if p is not None]
 
+    def aim(self, p: int) -> tuple[Floats, Floats]:
+        """Return the block's variables, and those that `propose` has found for them."""
+        beta = self.states[p].beta
+        return beta, beta + self.aims[p].direction if p in self.aims else beta
+
     def probe(
         self, p: int, points: Points, coef: Floats, precision: str, deadline: float = FOREVER
     ) -> Floats:

@@ -61,6 +61,8 @@ from margrave.solvers.order import RowOrder
 from margrave.solvers.whole import certify
 from margrave.typing import MatrixLike, VectorLike
 
+# certificates, those that say least about the whole problem first
+_LEAST_FIRST = ("features", "blocks", "estimate", "full")
 _MOST_OF_COMMITTEE = 1000  # support vectors of a part that are kept to estimate its variance
 
 
@@ -75,6 +77,7 @@ class KernelEstimator(CheckedInput):
     _scheme: str | None = None
     _weights: Floats | None = None  # feature weights of a linear model
     _local: LocalModels | Committee | None = None  # how the models of parts are combined
+    _shared: Floats | None = None  # coefficients with which all parts predict, beside their own
 
     # --- fit -------------------------------------------------------------------------------
 
@@ -102,6 +105,7 @@ class KernelEstimator(CheckedInput):
             callbacks=self.callbacks,
             verbose=int(self.verbose),
             label=type(self).__name__,
+            n_problems=len(problems),
         )
 
         context = self._context
@@ -129,7 +133,8 @@ class KernelEstimator(CheckedInput):
 
         def make_early(solutions: Sequence[Solution]) -> KernelEstimator:
             model = copy.copy(self)
-            model.__dict__.pop("_early", None)
+            for name in ("_early", "_recovery"):  # of the fit
+                model.__dict__.pop(name, None)
             model._store_certificate(pack(model, restored(solutions)), progress)
             return model
 
@@ -206,7 +211,7 @@ class KernelEstimator(CheckedInput):
         used = [name for solution in solutions for name in solution.solver.split(", ")]
         self.solver_ = ", ".join(dict.fromkeys(used))
         kinds = [solution.certificate for solution in solutions]
-        self.certificate_ = "estimate" if "estimate" in kinds else kinds[0]
+        self.certificate_ = min(kinds, key=_LEAST_FIRST.index)
         self._dual_points: list[Any] = [solution.dual_point for solution in solutions]
         self.history_ = progress.history
 
@@ -241,7 +246,7 @@ class KernelEstimator(CheckedInput):
     ) -> None:
         """Store the support vectors, their coefficients, and the weights of a linear model."""
         self.support_ = rows
-        self._weights = self._local = None
+        self._weights = self._local = self._shared = None
         self._fit_rows: Matrix | RowBlocks | None = None
         self._support_vectors: Matrix | None = None
         if all(solution.weights is not None for solution in solutions):
@@ -266,23 +271,36 @@ class KernelEstimator(CheckedInput):
         rows: Rows,
         label: Rows,
         known: Floats,
-        intercepts: Floats,
+        shared: Floats | None,
         solutions: Sequence[Solution],
     ) -> None:
         """Store the models of parts; `label` is the part of each support vector.
 
-        `rows` are the rows of X behind the rows of the problems; `intercepts` and the `known`
-        decision values have a row per part and a column per output.
+        `rows` are the rows of X behind the rows of the problems; the `known` decision values have a
+        row per part and a column per output. `shared` coefficients are laid out as `dual_coef_`;
+        the model of a problem that is solved as a whole has no others.
         """
+        divided = next(solution for solution in solutions if solution.parts is not None)
+        places, combine = divided.parts.places, divided.combine
+        n_parts = len(known)
         order = np.argsort(label, kind="stable")
-        ends = np.cumsum(np.bincount(label, minlength=len(intercepts)))
+        ends = np.cumsum(np.bincount(label, minlength=n_parts))
         self._part_support = np.split(order, ends[:-1])
-        self.intercept_ = np.full(intercepts.shape[1], solutions[0].level)
-        places, combine = solutions[0].parts.places, solutions[0].combine
+        levels, own = [], []
+        for solution in solutions:
+            is_whole = solution.parts is None
+            levels.append(solution.intercept if is_whole else solution.level)
+            own.append(np.zeros(n_parts) if is_whole else solution.intercept)
+        intercepts = np.concatenate([one.reshape(n_parts, -1) for one in own], axis=1)
+        self.intercept_ = np.zeros(intercepts.shape[1]) + np.asarray(levels, dtype=np.float64)
         if combine == "sum":  # the sum of all parts is one expansion
             self.intercept_ += intercepts.sum(axis=0)
-            self._local = None
-        elif combine == "committee":
+            return
+        if shared is not None:
+            self._shared = shared
+            knows_all = [one.parts is None or one.shared is not None for one in solutions]
+            known = np.where(knows_all, 0.0, known)
+        if combine == "committee":
             points = [self.support_vectors_[_some(own)] for own in self._part_support]
             C = float(np.abs(self._dual).max(initial=0.0)) or 1.0
             offset = 1.0 if intercepts.any() else 0.0
@@ -444,17 +462,25 @@ class KernelEstimator(CheckedInput):
 
     def _expansion(self, X: Matrix, precision: str) -> Floats:
         """Scores by sums over support vectors: all of them, or those of one part."""
+        dual, shared = self._dual, self._shared
         if self._local is None:
-            return self._sums(X, precision, slice(None))
+            return self._sums(dual, X, precision, slice(None))
+        own = dual if shared is None else dual - shared
 
         def expand(rows: Matrix, part: int) -> Floats:
-            return self._sums(rows, precision, self._part_support[part])
+            return self._sums(own, rows, precision, self._part_support[part])
 
-        return self._local.scores(X, thread_count(self.n_jobs), expand)
+        scores = self._local.scores(X, thread_count(self.n_jobs), expand)
+        if shared is not None:
+            scores += self._sums(shared, X, precision, slice(None))
+        return scores
 
-    def _sums(self, X: Matrix, precision: str, used: Rows | slice) -> Floats:
-        """Sums over some of the support vectors, one column per output."""
-        return self._expand(X, used, self._dual[:, used].T, precision)
+    def _sums(self, dual: Floats, X: Matrix, precision: str, used: Rows | slice) -> Floats:
+        """Sums over some of the support vectors, one column per output.
+
+        `dual` has the coefficients of all of them, laid out as `dual_coef_`.
+        """
+        return self._expand(X, used, dual[:, used].T, precision)
 
     def _expand(self, X: Matrix, used: Rows | slice, coef: Floats, precision: str) -> Floats:
         """Scores sum_j coef_j k(x, support vector j), one column per column of coef."""
@@ -528,6 +554,21 @@ def _interrupted(solutions: Sequence[Solution], progress: Progress) -> bool:
 def _reaches_goal(solution: Solution) -> bool:
     """Whether a model of parts has the gap that its parts were to reach."""
     return solution.goal is None or solution.gap <= solution.goal
+
+
+def shared_variables(solutions: Sequence[Solution]) -> list[Floats] | None:
+    """Variables with which all parts predict: all of a problem that is solved as a whole.
+
+    None if there are no such variables, or no parts.
+    """
+    own = [one.shared if one.parts is not None else one.beta for one in solutions]
+    is_divided = any(one.parts is not None for one in solutions)
+    if not is_divided or all(found is None for found in own):
+        return None
+    return [
+        np.zeros_like(one.beta) if found is None else found
+        for one, found in zip(solutions, own, strict=True)
+    ]
 
 
 def _some(rows: Rows) -> Rows:

@@ -128,6 +128,9 @@ class _Fitted:
             _expect(bool(((part >= 0) & (part < n)).all()), "parts")
         _expect(_numbers(local.intercept) and _finite(local.intercept), "parts")
         _expect(local.intercept.shape[0] == len(parts), "parts")
+        shared, dual = self.model._shared, self.model.dual_coef_
+        if shared is not None:
+            _expect(_numbers(shared) and shared.shape == dual.shape and _finite(shared), "parts")
         if isinstance(local, Committee):
             _expect(len(local.points) == len(parts), "parts")
             return

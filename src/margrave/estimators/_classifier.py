@@ -19,7 +19,7 @@ from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
 from margrave._sklearn import StrOptions
-from margrave.estimators._base import KernelEstimator, relative_gap
+from margrave.estimators._base import KernelEstimator, relative_gap, shared_variables
 from margrave.estimators._input import Floats, Rows, take
 from margrave.estimators._remote import lazily, on_every_rank
 from margrave.estimators._transaction import transaction
@@ -183,36 +183,26 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
         self, X: AnyRows, task: Task, data: Data, solutions: Sequence[Solution]
     ) -> Sequence[Solution]:
         """Store the solutions as fitted attributes in scikit-learn's layout; return them."""
+        betas = [solution.beta for solution in solutions]
+        shared = shared_variables(solutions)
         used = np.zeros(len(task.rows), dtype=bool)
-        for solution, members in zip(solutions, task.members, strict=True):
-            used[members] |= solution.beta.reshape(len(solution.beta), -1).any(axis=1)
+        for variables in (betas, shared or betas):
+            for beta, members in zip(variables, task.members, strict=True):
+                used[members] |= beta.reshape(len(beta), -1).any(axis=1)
         at = np.flatnonzero(used)
         at = at[np.argsort(task.labels[at], kind="stable")]
         counts = np.bincount(task.labels[at], minlength=len(task.classes))
-        if task.scheme == "ovo":
-            dual = np.zeros((len(task.classes) - 1, len(at)))
-            blocks = _class_blocks(counts)
-            for (i, j), solution in zip(task.pairs, solutions, strict=True):
-                size = task.starts[i + 1] - task.starts[i]
-                dual[j - 1, blocks[i]] = solution.beta[:size][at[blocks[i]] - task.starts[i]]
-                dual[i, blocks[j]] = solution.beta[size:][at[blocks[j]] - task.starts[j]]
-        elif task.scheme in JOINT_LOSSES:
-            dual = solutions[0].beta[at].T
-        else:
-            dual = np.array([solution.beta[at] for solution in solutions])
-
+        dual = _coefficients(task, betas, at, counts)
         self.classes_ = task.classes
         self.class_weight_ = task.class_weight
         self._store_support(X, task.rows[at], dual, solutions)
         self.n_support_ = counts.astype(np.int32)
         self._scheme, self._tie_order = task.scheme, None
-        parts = solutions[0].parts
+        parts = next((one.parts for one in solutions if one.parts is not None), None)
         if parts is not None:
-            intercepts = np.concatenate(
-                [solution.intercept.reshape(len(parts), -1) for solution in solutions], axis=1
-            )
+            common = None if shared is None else _coefficients(task, shared, at, counts)
             known = self._known(task, parts)
-            self._store_parts(task.rows, parts.label[at], known, intercepts, solutions)
+            self._store_parts(task.rows, parts.label[at], known, common, solutions)
             return solutions
         intercepts = np.array([solution.intercept for solution in solutions], dtype=np.float64)
         outputs = len(task.classes) if task.scheme in JOINT_LOSSES else len(solutions)
@@ -309,11 +299,10 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
         decisions: Floats = self._scores(X, self._precision) + self.intercept_
         return decisions
 
-    def _sums(self, X: Matrix, precision: str, used: Rows | slice) -> Floats:
+    def _sums(self, dual: Floats, X: Matrix, precision: str, used: Rows | slice) -> Floats:
         """Sums over some of the support vectors, one column per problem."""
         if self._scheme != "ovo":
-            return super()._sums(X, precision, used)
-        dual = self._dual
+            return super()._sums(dual, X, precision, used)
         # the support vectors of a class have coefficients only in the pairs with that class
         k = len(self.classes_)
         column = {pair: p for p, pair in enumerate(combinations(range(k), 2))}
@@ -433,6 +422,21 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
             relative_gap(problem, *point, thread_count(self.n_jobs))
             for problem, point in zip(problems, points, strict=True)
         )
+
+
+def _coefficients(task: Task, betas: Sequence[Floats], at: Rows, counts: Rows) -> Floats:
+    """Variables of the rows `at`, `counts` of them per class, in scikit-learn's layout."""
+    if task.scheme in JOINT_LOSSES:
+        return betas[0][at].T
+    if task.scheme != "ovo":
+        return np.array([beta[at] for beta in betas])
+    dual = np.zeros((len(task.classes) - 1, len(at)))
+    blocks = _class_blocks(counts)
+    for (i, j), beta in zip(task.pairs, betas, strict=True):
+        size = task.starts[i + 1] - task.starts[i]
+        dual[j - 1, blocks[i]] = beta[:size][at[blocks[i]] - task.starts[i]]
+        dual[i, blocks[j]] = beta[size:][at[blocks[j]] - task.starts[j]]
+    return dual
 
 
 def _class_blocks(counts: NDArray[np.integer[Any]]) -> list[slice]:

@@ -1,9 +1,10 @@
 """Early models: models that are available before a fit ends.
 
 A strategy that divides the rows publishes the solutions of the parts as they become available
-(`Progress.show_early`), and then the variables of all rows after every round of blocks
-(`Progress.show_latest`). A model is made of the latest ones on demand: by a callback during the
-fit, or by the fit itself at its end, when the model of the parts is the one that is kept.
+(`Progress.show_early`), and then, problem by problem, the variables of all rows after every round
+of blocks and at the end (`Progress.show_latest`). A model is made of the latest ones on demand: by
+a callback during the fit, or by the fit itself at its end, when the model of the parts is the one
+that is kept.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class EarlyModel:
         """The model, or None if no solutions have been published."""
         # in this order: `settle` may come between, in the thread of the fit
         make, progress = self._make, self._progress
-        shown = None if progress is None else progress.latest or progress.early
+        shown = None if progress is None else progress.shown
         if shown is not None and shown is not self._solutions:
             model = make(shown)
             if self._progress is None:  # settled meanwhile
@@ -62,7 +63,7 @@ class EarlyModel:
     def settle(self) -> None:
         """Keep the last model of parts, and drop all references to the fit."""
         if self._progress is not None:
-            self._progress.latest = None
+            self._progress.forget_latest()
         self.__dict__ = self.__getstate__()
 
     def __getstate__(self) -> dict[str, Any]:

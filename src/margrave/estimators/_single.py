@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from margrave.estimators._base import KernelEstimator, relative_gap
+from margrave.estimators._base import KernelEstimator, relative_gap, shared_variables
 from margrave.estimators._input import Floats, Rows, take
 from margrave.kernels import Kernel
 from margrave.problem import Data, Problem
@@ -44,15 +44,17 @@ class SingleEstimator(KernelEstimator):
 
     def _pack(self, X: AnyRows, rows: Rows, problem: Problem, solution: Solution) -> Solution:
         """Store the solution as fitted attributes; return it."""
-        at = np.flatnonzero(solution.beta)
+        shared = shared_variables([solution])
+        (common,) = shared or [solution.beta]
+        at = np.flatnonzero((solution.beta != 0.0) | (common != 0.0))
         self._store_support(X, rows[at], solution.beta[None, at], [solution])
         self.n_support_ = np.array([len(at)], dtype=np.int32)
         if solution.parts is None:
             self.intercept_ = np.array([float(solution.intercept)])
         else:
-            intercepts = solution.intercept[:, None]
-            nothing, label = np.zeros_like(intercepts), solution.parts.label[at]
-            self._store_parts(rows, label, nothing, intercepts, [solution])
+            known, label = np.zeros((len(solution.parts), 1)), solution.parts.label[at]
+            own = None if shared is None else common[None, at]
+            self._store_parts(rows, label, known, own, [solution])
         self._store(float(self.intercept_[0]))
         return solution
 

@@ -23,8 +23,10 @@ class Solution:
     other, the ``certificate`` is "blocks", there is an ``intercept`` per part, and ``combine`` says
     how new rows are predicted: by the model of the "nearest" part, by the "sum" of all, or by a
     "committee"; ``level`` is added to the scores of each, ``goal`` is the gap that the parts were
-    to reach. Where the model's coefficients are not dual variables (certificate "features"), the
-    ``dual_point`` has these.
+    to reach. Where each part was solved with all other variables fixed, these are ``shared``: all
+    parts predict with them, and each with the difference of its own variables from them. Where the
+    model's coefficients are not dual variables (certificate "features"), the ``dual_point`` has
+    these.
 
     A fit that had no time left to compute its certificate has an "estimate": the gap from the
     running scores. ``rounding`` is the part of the gap that only bounds rounding errors; None
@@ -52,6 +54,7 @@ class Solution:
     combine: str = "nearest"
     level: float = 0.0
     goal: float | None = None
+    shared: Floats | None = None
     dual_point: Floats | None = None
     rounding: float | None = None
     cause: str = ""

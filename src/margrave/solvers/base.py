@@ -23,6 +23,7 @@ CHEAP = 2e8  # kernel values that may still be computed after a stop: under a se
 
 T = TypeVar("T")
 R = TypeVar("R")
+Show = Callable[[int, Solution], None]  # number of the problem, and its present point
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,19 @@ def unfinished(solution: Solution, settings: Settings, solver: str, rounds: int)
         converged=bool(solution.gap <= settings.tol),
         stop_reason=solution.stop_reason or "unfinished",
     )
+
+
+def present(problems: Sequence[BaseProblem], progress: Progress) -> Show | None:
+    """Publish points of these problems: those of all rows once they predict better than blocks."""
+    is_hull = is_single(problems[0]) and problems[0].is_hull
+    if is_hull or len(problems) != progress.n_problems:  # they are no models yet, or some of them
+        return None
+
+    def show(number: int, solution: Solution) -> None:
+        if solution.gap <= LARGE_GAP or solution.parts is not None:
+            progress.show_latest(number, solution)
+
+    return show
 
 
 def side_by_side(

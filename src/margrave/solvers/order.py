@@ -99,6 +99,7 @@ class RowOrder:
             beta=back(solution.beta, own),
             scores=back(solution.scores, own),
             dual_point=None if point is None else back(point, own),
+            shared=None if solution.shared is None else back(solution.shared, own),
             parts=parts,
         )
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from typing import Any
 
@@ -40,6 +41,7 @@ from margrave.solvers.base import (
     check_integer,
     check_positive,
     check_switch,
+    present,
     refuse_unless,
     unfinished,
 )
@@ -280,6 +282,7 @@ class _Run:
         self.figures: list[tuple[float, float, int]] = []  # gap, dual and support of each problem
         self.steps = [0.0] * len(problems)
         self.early: list[Solution] | None = None
+        self.show = present(problems, settings.progress)
         self.kept: dict[str, Any] = {}  # of a checkpoint in the working set's phase
         self.finished = 0  # problems that were complete at that checkpoint
         self.plans: dict[int, BlockPlan] = {}  # of the problems, in any precision
@@ -391,6 +394,7 @@ class _Run:
             changes.append((points, coef))
         if self.done == 0:
             self._keep_local()
+        local = self._locals()
         if settings.is_over:  # a step takes as many kernel values as all blocks together
             raise _core.Stopped
         for p in numbers:
@@ -399,6 +403,8 @@ class _Run:
             moved = moved or (len(coef) > 0 and self.steps[p] > 0.0)
         self.bytes = cluster.moved - before
         self.figures = [self._measured(p) for p in numbers]
+        for p, (start, own) in enumerate(local):
+            self._show_local(p, start, own)
         return moved
 
     def _step(self, p: int, points: Points, coef: Floats, rough: bool) -> None:
@@ -460,6 +466,51 @@ class _Run:
         self.early = [replace(one, n_iter=1) for one in solutions]
         self.settings.progress.show_early(self.early)
 
+    def _locals(self) -> list[tuple[Floats, Floats]]:
+        """Variables before the step and as the blocks alone have found them, if somebody looks."""
+        cluster, looked_at = self.cluster, self.settings.progress.callbacks
+        if self.done == 0 or not looked_at or self.show is None or cluster.parts.places is None:
+            return []
+        found = []
+        for p, problem in enumerate(cluster.problems):
+            points = np.zeros((2, problem.n_rows))
+            for rows, aim in zip(cluster.members[p], cluster.map("aim", p), strict=True):
+                points[:, rows] = aim
+            found.append((points[0], points[1]))
+        return found
+
+    def _show_local(self, p: int, before: Floats, own: Floats) -> None:
+        """Publish the local model: of a block B that solved its problem from beta,
+
+            score(x) = sum over all rows of beta_j k(x, x_j) + sum over B of d_j k(x, x_j)
+
+        Its figures are those of the point after the step.
+        """
+        problem, parts = self.cluster.problems[p], self.cluster.parts
+        gap, dual, _ = self.figures[p]
+        intercept = np.zeros(len(parts))
+        if problem.intercept == "regularized":
+            label = parts.label[problem.data_rows]
+            intercept = before.sum() + np.bincount(label, own - before, minlength=len(parts))
+        local = Solution(
+            beta=own,
+            intercept=intercept,
+            scores=np.full(problem.shape, np.nan),
+            objective=gap - dual,
+            dual=dual,
+            gap=_relative(gap, dual),
+            converged=False,
+            n_iter=self.done + 1,
+            precision=precision_for(self.settings.tol, problem.data),
+            solver="pbm",
+            certificate="blocks",
+            parts=parts,
+            level=self.division.shifts[p],
+            shared=before,
+        )
+        assert self.show is not None
+        self.show(p, local)
+
     def _dual(self, p: int) -> float:
         return self.figures[p][1] if self.figures else self._measured(p)[1]
 
@@ -472,7 +523,7 @@ class _Run:
 
     def _gap(self) -> float:
         """Largest relative gap of the problems as the blocks solve them (no free intercept)."""
-        return max(gap / max(abs(gap - dual), abs(dual), 1e-300) for gap, dual, _ in self.figures)
+        return max(_relative(gap, dual) for gap, dual, _ in self.figures)
 
     def _goal(self) -> float:
         """The gap at which rounds end: less than the tolerance where scores are rounded."""
@@ -531,6 +582,8 @@ class _Run:
                     (one,) = descend([problem], certain, *arguments, where=where)
             else:
                 (one,) = descend([problem], settings, *arguments, where=where)
+            if self.show is not None:
+                self.show(p, one)
             solutions.append(replace(one, n_iter=self.done + one.n_iter))
         return solutions
 
@@ -573,7 +626,7 @@ class _Run:
                 rounds=None if solver.rounds is None else solver.rounds - self.done,
                 has_set=solver.finish is not None,
                 spreads=True,
-                shows=len(self.problems) == 1 and not self.problems[0].is_hull,
+                show=None if self.show is None else partial(self.show, p),
                 recovery=settings.recovery,
             )
         return self.plans[p]
@@ -582,6 +635,10 @@ class _Run:
         """Release copies of the active rows, however the fit has ended."""
         if self.core is not None:
             self.core.close()
+
+
+def _relative(gap: float, dual: float) -> float:
+    return gap / max(abs(gap - dual), abs(dual), 1e-300)
 
 
 def _blocks(n_rows: int, workers: int) -> int:

@@ -29,7 +29,7 @@ from margrave.problem import Floats, Problem, Solution
 from margrave.progress import FOREVER
 from margrave.rounds import Core, Record
 from margrave.rows import loaded, size_in_bytes
-from margrave.solvers.base import CHEAP, LARGE_GAP
+from margrave.solvers.base import CHEAP
 from margrave.solvers.kernel.copies import Copies
 from margrave.solvers.kernel.descent import Kernels
 from margrave.solvers.kernel.moving_blocks import BlockPlan, MovingBlocks
@@ -146,8 +146,8 @@ class ActiveSet:
         until_check = _BETWEEN_CHECKS - part.work[0] % _BETWEEN_CHECKS
         status, records = part.advance(goal, min(max_rounds, until_check), seconds, time_left)
         records = [self._converted(record) for record in records]
-        if self.plan is not None and self.plan.shows and any("step" in one for one in records):
-            self._show(records[-1])
+        if self.plan is not None and self.plan.show and any("step" in one for one in records):
+            self.plan.show(self._present(records[-1]))
         if status == "stopped":
             return status, records
         if status == "running":
@@ -292,13 +292,8 @@ class ActiveSet:
         others = self.problem.n_rows - len(self.active)
         return float(changed + others if self.problem.data.is_linear else changed * others)
 
-    def _show(self, record: Record) -> None:
-        """Publish the present point, if it predicts better than the blocks alone.
-
-        Rows that are not active have the scores of the last point copied to them.
-        """
-        if record["gap"] > LARGE_GAP:
-            return
+    def _present(self, record: Record) -> Solution:
+        """The present point; rows that are not active have the scores last copied to them."""
         assert self.part is not None
         beta, scores = self.whole.beta.copy(), self.whole.scores.copy()
         beta[self.active], scores[self.active] = self.part.beta, self.part.scores
@@ -306,7 +301,7 @@ class ActiveSet:
         if self.problem.intercept == "regularized":  # the core's scores include it
             intercept = float(beta.sum())
             scores -= intercept
-        latest = Solution(
+        return Solution(
             beta=beta,
             intercept=intercept,
             scores=scores,
@@ -319,7 +314,6 @@ class ActiveSet:
             solver="pbm" if self.kept is not None else "dc",
             certificate="estimate",
         )
-        self.kernels.progress.show_latest([latest])
 
     # --- work of the whole and of all parts --------------------------------------------------
 

@@ -29,7 +29,14 @@ from margrave.rounds import (
     run_rounds,
     set_size,
 )
-from margrave.solvers.base import Settings, check_start, side_by_side, stop_reason, zero_solution
+from margrave.solvers.base import (
+    Settings,
+    Show,
+    check_start,
+    side_by_side,
+    stop_reason,
+    zero_solution,
+)
 
 _SLICE = 0.1  # seconds in the core between two progress reports
 _NO_LIMIT = 1 << 60
@@ -51,11 +58,13 @@ def descend(
     size: int | None = None,
     linear: bool = False,
     where: str = "",
+    show: Show | None = None,
 ) -> list[Solution]:
     """Solve the problems, in parallel where that is faster, else one after the other.
 
     A `linear` core has no kernel values, works in double precision on one thread, and needs little
-    memory. `where` describes the place in the strategy, for progress reports.
+    memory. `where` describes the place in the strategy, for progress reports; `show` gets the
+    solution of each problem as soon as it is there.
     """
     for problem, start in zip(problems, starts or [], strict=bool(starts)):
         check_start(problem, start)
@@ -72,7 +81,10 @@ def descend(
             return trivial
         start = None if starts is None else starts[number]
         descent = _Descent(problems[number], settings, worker.kernels, place, linear)
-        return descent.run(make_core, start, solver)
+        solution = descent.run(make_core, start, solver)
+        if show is not None:
+            show(number, solution)
+        return solution
 
     return side_by_side(run, range(len(problems)), workers, settings.progress)
 

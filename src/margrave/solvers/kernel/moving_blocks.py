@@ -18,7 +18,7 @@ one to the other. `MovingBlocks.round` is one round of blocks.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,7 +30,7 @@ from margrave.blocks.card import Block
 from margrave.blocks.point import box_around, rate_along
 from margrave.engines import Engine, Recovery
 from margrave.partitions import Partition, Random, clustering, split
-from margrave.problem import Data, Floats, Problem
+from margrave.problem import Data, Floats, Problem, Solution
 from margrave.progress import FOREVER
 from margrave.rounds import Record
 from margrave.solvers.kernel.copies import Copies
@@ -66,7 +66,7 @@ class BlockPlan:
     rounds: int | None = None  # by default as long as more rows violate the KKT conditions
     has_set: bool = True  # whether rounds of the working set follow
     spreads: bool = False  # whether what these add to the scores is also computed by the workers
-    shows: bool = False  # whether callbacks get the model of each round of blocks
+    show: Callable[[Solution], None] | None = None  # gets the point after each round of blocks
     done: int = 0  # rounds of blocks so far
     recovery: Recovery = field(default_factory=Recovery)
 

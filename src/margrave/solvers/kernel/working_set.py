@@ -22,7 +22,7 @@ from margrave.problem import BaseProblem, Floats, Problem, RowNumbers, Solution,
 from margrave.progress import Progress
 from margrave.rounds import Core
 from margrave.rows import loaded
-from margrave.solvers.base import Settings, refuse_remote
+from margrave.solvers.base import Settings, Show, present, refuse_remote
 from margrave.solvers.certificate import around_mean
 from margrave.solvers.hull.distance import HullCore, refuse_overlap
 from margrave.solvers.kernel.active_set import ActiveSet
@@ -81,12 +81,14 @@ class WorkingSet(BaseEstimator):  # type: ignore[misc]
         if self.size is not None and self.size < 2:
             raise ValueError(f"a working set needs at least 2 variables, got size={self.size}")
         moving = moving and not settings.rough
-        make_core = partial(core_of, moving=moving, shows=len(problems) == 1)
-        solutions = around_mean(
-            problems,
-            settings,
-            lambda near, inner: descend(near, inner, starts, make_core, "exact", self.size),
-        )
+
+        def solve(near: Sequence[BaseProblem], inner: Settings) -> list[Solution]:
+            centred = near[0].data.is_linear  # perhaps
+            show = None if centred else present(near, inner.progress)
+            make_core = partial(core_of, moving=moving, show=show, among=near)
+            return descend(near, inner, starts, make_core, "exact", self.size, show=show)
+
+        solutions = around_mean(problems, settings, solve)
         return refuse_overlap(problems, solutions, settings)
 
 
@@ -128,11 +130,12 @@ def core_of(
     start: Floats | None,
     floor: float,
     moving: bool = False,
-    shows: bool = False,
+    show: Show | None = None,
+    among: Sequence[BaseProblem] = (),
 ) -> Core:
-    """Make the core that solves one problem, from its start with `moving` blocks.
+    """Make the core that solves one problem `among` others, from its start with `moving` blocks.
 
-    Where it is the only one, callbacks get the model of each of their rounds.
+    `show` gets the present point after each of their rounds.
     """
     if is_joint(problem):
         return joint_core(problem, kernels, precision, start)
@@ -142,8 +145,9 @@ def core_of(
         start = None if found is None else found.beta
     core: Core
     if problem.n_rows >= _MANY_ROWS and problem.data.is_native and not problem.is_dense:
-        shows = shows and not problem.is_hull and not problem.data.is_linear  # it may be centred
-        plan = _plan(kernels, shows) if moving else None
+        plan = _plan(kernels) if moving else None
+        if plan is not None and show is not None:
+            plan.show = partial(show, next(i for i, one in enumerate(among) if one is problem))
         core = ActiveSet(problem, kernels, precision, start, floor, plan)
     else:
         rows, size = kernels.rows(precision, problem.offset), kernels.size_for(problem.n_rows)
@@ -151,9 +155,9 @@ def core_of(
     return HullCore(core, problem) if problem.is_hull else core
 
 
-def _plan(kernels: Kernels, shows: bool) -> BlockPlan:
+def _plan(kernels: Kernels) -> BlockPlan:
     """Moving blocks on the threads that this problem has."""
     on_card = kernels.data.device is not None
     engine = resolve_engine(kernels.settings.engine if on_card else None, kernels.threads)
     memory, threads = kernels.share // 4, kernels.threads
-    return BlockPlan(engine, kernels.seed, memory, threads, shows=shows)
+    return BlockPlan(engine, kernels.seed, memory, threads)
