@@ -26,7 +26,12 @@ def signs(y):
 
 
 def true_gap(model, X, y, gamma):
-    """Relative gap of a binary rbf model: from its coefficients alone, in plain numpy float64."""
+    """Relative gap of a binary rbf model: from its coefficients alone, in plain numpy float64.
+
+    Also by how much rounding may raise a bound on it: kernel values have 53 bits, so that a score
+    is known to some units of sum_j |beta_j| k(x_j, x_i) only, and each unit costs a row at its
+    margin C. At C = 1e6 that is up to 3e-8 of the objective.
+    """
     X = np.asarray(X, dtype=np.float64)
     beta = np.zeros(len(y))
     beta[model.support_] = model.dual_coef_[0]
@@ -42,15 +47,17 @@ def true_gap(model, X, y, gamma):
     primal = norm / 2 + loss.value(s, C, f + b).sum()
     dual = norm / 2 + loss.h(s, C, beta).sum()
     assert model.objective_ == pytest.approx(primal, rel=1e-6)
-    return (primal + dual) / max(abs(primal), abs(dual))
+    at_margin = (np.abs(beta) > 0) & (np.abs(beta) < C)
+    rounding = 16 * 2.0**-53 * (C * (K @ np.abs(beta)))[at_margin].sum()
+    scale = max(abs(primal), abs(dual))
+    return (primal + dual) / scale, rounding / scale
 
 
 def assert_honest(model, X, y, gamma, caught):
     """Converged below tol, or warned; in both cases the stated gap is no less than the true one."""
-    gap = true_gap(model, X, y, gamma)
+    gap, rounding = true_gap(model, X, y, gamma)
     assert gap <= 1.001 * model.gap_ + 1e-9
-    # a bound on the rounding of margins, which cost C each, is part of the stated gap
-    assert model.gap_ <= 1.001 * gap + max(1e-9, 1e-13 * model.C)
+    assert model.gap_ <= 1.001 * gap + max(1e-9, rounding)
     told = [w for w in caught if issubclass(w.category, ConvergenceWarning)]
     assert model.converged_ == (model.gap_ <= model.tol) == (not told)
     for warning in told:
@@ -151,7 +158,8 @@ def test_identical_rows():
 @pytest.mark.parametrize("C", [1e-6, 1.0, 1e6])
 def test_other_kernels_under_extreme_weights(kernel, C):
     X, y = load("moons200")
-    model = SVC(C=C, kernel=kernel, gamma=0.5, coef0=0.0, time_limit=2, n_jobs=1)
+    seconds = 2 if kernel in ("linear", "sigmoid") else 20  # those that converge need a second
+    model = SVC(C=C, kernel=kernel, gamma=0.5, coef0=0.0, time_limit=seconds, n_jobs=1)
     caught = fit_caught(model, X, y)
     told = [w for w in caught if issubclass(w.category, ConvergenceWarning)]
     assert model.converged_ == (not told)
