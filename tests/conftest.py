@@ -18,6 +18,8 @@ from tests.systems import ELSEWHERE
 
 # Tests run side by side, with one thread each unless they ask for more (Dask leaves this here too).
 os.environ["OMP_NUM_THREADS"] = "1"
+# MPICH, once started, listens to every computer until the process ends, unless it is told not to.
+os.environ["UCX_NET_DEVICES"] = "lo"
 
 collect_ignore = [f"test_{name}.py" for name in ELSEWHERE]
 
