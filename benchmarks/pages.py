@@ -18,6 +18,8 @@ measure them. The mark of a number in a sentence says in words what it is (see `
     printed-faster TABLE SET A B   its seconds of A over those of B
     points FILE METHOD GAP         of results/papers/FILE.json: exchanged until the gap, per node
     study FORMAT FILE/KEY/KEY/...  of results/papers/FILE.json, a study: the keys from a case on
+    sum FILE WAY FIELD             of results/papers/FILE.json, a study: over all cases
+    wins FILE WAY OTHER FIELD      there: cases in which the one has less than the other, of all
     card CASE [FIELD]              of results/gpu/CASE.json: seconds (by default) or score_seconds
     threads CASE NUMBER            seconds of so many threads of that machine
     card-ratio CASE NUMBER         seconds of so many threads over those of the card
@@ -169,6 +171,16 @@ def _study(form: str, *rest: str) -> str:
     return format(found, form)
 
 
+def _sum(file: str, way: str, field: str) -> str:
+    cases = _file(f"papers/{file}")["cases"].values()
+    return f"{sum(case['found']['ways'][way][field] for case in cases):.3g}"
+
+
+def _wins(file: str, way: str, other: str, field: str) -> str:
+    cases = [case["found"]["ways"] for case in _file(f"papers/{file}")["cases"].values()]
+    return f"{sum(one[way][field] < one[other][field] for one in cases)} of {len(cases)}"
+
+
 def _card(case: str, field: str = "seconds") -> str:
     return f"{_brief(_file(f'gpu/{case}')['cuda'][field])} s"
 
@@ -205,6 +217,8 @@ _KINDS: dict[str, Callable[..., str]] = {
     "printed-faster": _printed_faster,
     "points": _points,
     "study": _study,
+    "sum": _sum,
+    "wins": _wins,
     "card": _card,
     "threads": _threads,
     "card-ratio": _card_ratio,

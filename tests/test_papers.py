@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.datasets import make_moons
 
 from benchmarks import augmentation, engines
 from benchmarks.adapters import is_installed
@@ -27,10 +28,15 @@ from benchmarks.papers import (
     studies,
     study,
     worker,
+    workload,
 )
+from benchmarks.papers.data import official_split
+from benchmarks.papers.picture import draw_curves
+from benchmarks.papers.published_grids import GRIDS
 from benchmarks.papers.report import cells
 from benchmarks.papers.studies import STUDIES
 from benchmarks.papers.worker import Task
+from margrave import SVC
 
 PAPERS = {paper.PAPER.name: paper.PAPER for paper in (dcsvm, pbm, sodm, saddle)}
 SETS = [(paper.name, name) for paper in PAPERS.values() for name in paper.datasets]
@@ -96,8 +102,8 @@ def test_data_sets_are_prepared(paper: str, name: str) -> None:
     assert set(data.y) == set(data.y_new) and len(set(data.y)) == 2
     for form in set(dataset.forms.values()):
         assert data.in_form(form).X.shape == data.X.shape
-    # that of the DC-SVM paper is as it comes, and so are those that are made up
-    if dataset.archive and (name != "ijcnn1" or paper == "sodm"):
+    # official splits are as they come, and so are those that are made up
+    if dataset.archive and dataset.prepare is not official_split:
         assert data.X.min() >= 0.0 and data.X.max() <= 1.0
 
 
@@ -274,6 +280,8 @@ def test_what_is_printed_belongs_to_methods_and_data_sets() -> None:
         known = {*methods, *(name.rsplit("-", 1)[0] for name in methods)}  # several beta
         assert all(set(row) <= known for row in numbers.values())
     assert set(published.DCSVM_ROWS) == set(dcsvm.DATASETS)
+    for grid in GRIDS.values():
+        assert len(grid) == 25 and all(len(numbers) == 6 for numbers in grid.values())
     for tables in published.AS_PRINTED.values():
         assert all(len(row) == len(head) for _, head, rows in tables for row in rows)
 
@@ -307,14 +315,66 @@ def test_pages_are_those_of_the_result_files(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_studies_run(name: str) -> None:
-    """One case of each on a few made-up rows, and its lines in the table."""
+def test_studies_run(name: str, tmp_path: Path) -> None:
+    """One case of each on a few made-up rows, its lines in the table, and its picture."""
     told = STUDIES[name]
-    case = told.cases[0]
-    found = json.loads(json.dumps(told.measure(case, True)))
-    rows = study.lines(told, {case: {"found": found}}, case)
-    assert rows[0][0] == case and all(len(row) == len(told.head) for row in rows)
     assert name.split("-")[0] in studies.PAPERS
+    case = told.cases[0]
+    counted = json.loads(json.dumps(told.measure(case, True)))
+    timed = json.loads(json.dumps(told.seconds(case, True))) if told.seconds else {}
+    for found in ({**counted, "timed": {}}, {**counted, "timed": timed}):
+        rows = study.lines(told, case, found)
+        assert rows[0][0] == case and all(len(row) == len(told.head) for row in rows)
+        assert told.below is None or told.below({case: found}).endswith(".")
+    assert not timed or study.lines(told, case, {**counted, "timed": {}}) != rows
+    if told.curves is not None:
+        draw_curves({case: told.curves(case, found)}, told.axes, tmp_path / "picture.png")
+        assert (tmp_path / "picture.png").stat().st_size > 10_000
+
+
+def test_seconds_are_measured_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def counts(case: str, quick: bool) -> dict[str, Any]:
+        return {"count": 7}
+
+    def seconds(case: str, quick: bool) -> dict[str, Any]:
+        return {"seconds": 0.5}
+
+    def rows(case: str, found: study.Found) -> list[list[str]]:
+        return [[str(found["count"]), str(found["timed"].get("seconds", "-"))]]
+
+    told = study.Study("t", "x", ("a", "b"), counts, ("c", "n", "s"), rows, seconds)
+    monkeypatch.setattr(study, "path", lambda name, where=None: tmp_path / f"{name}.json")
+    options = SimpleNamespace(cases=None, again=False, quick=False, counted=True)
+    study.run("paper-claim", told, options)
+    assert "| a | 7 | - |" in study.section("paper-claim", told, tmp_path)
+    options.counted, options.cases = False, ["[b-z]"]
+    study.run("paper-claim", told, options)
+    text = study.section("paper-claim", told, tmp_path)
+    assert "| a | 7 | - |" in text and "| b | 7 | 0.5 |" in text
+    assert f"numpy {np.__version__}" in text
+    assert not study.section("another", told, tmp_path)  # nothing of what was not measured
+
+
+def test_work_of_the_busiest_worker() -> None:
+    tally = workload.Tally(2, lambda method, result: result if method == "index" else None)
+    with tally.scatter(list, ["aaab", "ab", "aaaaaab"]) as shards:
+        assert shards.map("index", "b") == [3, 1, 6]
+        shards.map("count", "a")  # is not counted
+    assert tally.all() == 10 and tally.busiest(1) == 10
+    assert tally.busiest(2) == 6 and tally.busiest(3) == 6  # the largest shard by itself
+    told = workload.Tally(1, lambda method, result: result, is_sum=True)
+    with told.scatter(list, ["ab"]) as shards:
+        shards.map("index", "b")
+        shards.map("__len__")
+    assert [float(work.sum()) for _, work in told.calls] == [1.0, 1.0]  # 1, then 1 more
+
+
+def test_kernel_values_of_predictions_are_counted() -> None:
+    X, y = make_moons(60, noise=0.3, random_state=0)
+    model = SVC(gamma=2.0, solver="exact").fit(X, y)
+    with workload.counted_predictions() as counter:
+        model.predict(X[:7])
+    assert counter.values == 7 * len(model.support_)
 
 
 def test_a_case_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,7 +386,7 @@ def test_a_case_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     told = study.Study("t", "x", ("a", "b"), measure, ("c", "v"), lambda c, f: [[str(f["value"])]])
     monkeypatch.setattr(study, "path", lambda name, where=None: tmp_path / f"{name}.json")
-    options = SimpleNamespace(cases=["a"], again=False, quick=False)
+    options = SimpleNamespace(cases=["a"], again=False, quick=False, counted=False)
     study.run("paper-claim", told, options)
     options.cases = None
     study.run("paper-claim", told, options)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-from benchmarks.papers.data import official_split
-from benchmarks.papers.saddle import DENSE, SOFT, ByAlpha
+from benchmarks.papers.saddle import SOFT, ByAlpha
 from benchmarks.papers.study import Found, Study
 from benchmarks.papers.worker import first
 from margrave import NuSVC
@@ -17,7 +15,7 @@ SETS = {
     "a9a": SOFT["a9a"],
     "skin_nonskin": SOFT["skin-nonskin"],
     "ijcnn1": SOFT["ijcnn1"],
-    "ijcnn1, official split": replace(SOFT["ijcnn1"], prepare=official_split, forms=DENSE),
+    "ijcnn1, official split": SOFT["ijcnn1-official"],
 }
 
 

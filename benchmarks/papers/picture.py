@@ -18,18 +18,37 @@ MOST_SHOWN, LEAST_SHOWN = 12.0, 1.0
 
 # title of a line -> the methods on it, in the order of their seconds
 Series = Mapping[str, Sequence[str]]
+# for each panel, one below the other: title of a line -> its points
+Curves = Sequence[Mapping[str, Sequence[tuple[float, float]]]]
 
 
 def draw(all_results: Mapping[str, Results], series: Series, exact: Series, file: Path) -> None:
     """Points of the `series`, and the gaps of the whole problem by the `exact` ones."""
     colours = {title: f"C{number}" for number, title in enumerate(series)}
 
-    def fill(accuracy: Any, gap: Any, results: Results) -> None:
+    def fill(panels: Any, results: Results) -> None:
+        accuracy, gap = panels
         _accuracies(accuracy, results, series, colours)
         _gaps(gap, results, exact, colours)
 
     labels = ("seconds", "test accuracy (%)", "relative duality gap")
-    _columns(all_results, fill, list(series), labels, file)
+    _columns(_titled(all_results), fill, list(series), labels, file)
+
+
+def draw_curves(columns: Mapping[str, Curves], axes: Sequence[str], file: Path) -> None:
+    """A column of panels for each case; errors and gaps are on a logarithmic scale."""
+    titles = list(dict.fromkeys(title for c in columns.values() for p in c for title in p))
+    colours = {title: f"C{number}" for number, title in enumerate(titles)}
+
+    def fill(panels: Any, curves: Curves) -> None:
+        for panel, label, lines in zip(panels, axes[1:], curves, strict=True):
+            for title, points in lines.items():
+                if points:
+                    panel.plot(*zip(*points, strict=True), ".-", color=colours[title], label=title)
+            if "error" in label or "gap" in label:
+                panel.set_yscale("log")
+
+    _columns(columns, fill, titles, axes, file)
 
 
 def draw_ways(
@@ -44,7 +63,8 @@ def draw_ways(
 
     colours = {title: f"C{number}" for number, title in enumerate(titles.values())}
 
-    def fill(accuracy: Any, distance: Any, results: Results) -> None:
+    def fill(panels: Any, results: Results) -> None:
+        accuracy, distance = panels
         methods = {titles[name]: entry for name, entry in results["methods"].items()}
         for title, entry in methods.items():
             points = [*_told(last(entry)), *way(entry)] if nodes else way(entry)
@@ -74,7 +94,11 @@ def draw_ways(
 
     x = "points from each node" if nodes else "seconds"
     labels = (x, "test accuracy (%)", "distance of the hulls")
-    _columns(all_results, fill, list(titles.values()), labels, file)
+    _columns(_titled(all_results), fill, list(titles.values()), labels, file)
+
+
+def _titled(all_results: Mapping[str, Results]) -> dict[str, Results]:
+    return {results["dataset"]["title"]: results for results in all_results.values()}
 
 
 def _told(found: Entry | None) -> list[Entry]:
@@ -110,46 +134,46 @@ def _bound(entries: Iterable[Entry]) -> float:
 
 
 def _columns(
-    all_results: Mapping[str, Results],
-    fill: Callable[[Any, Any, Results], None],
+    columns: Mapping[str, Any],
+    fill: Callable[[Any, Any], None],
     titles: Sequence[str],
-    labels: tuple[str, str, str],
+    labels: Sequence[str],
     file: Path,
 ) -> None:
-    """Two panels for each data set, one above the other, with a legend of all lines below."""
+    """Panels for each column, one above the other, with a legend of all lines below."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(
-        *(2, len(all_results)),
-        figsize=(3.4 * len(all_results) + 1, 6.5),
+        *(len(labels) - 1, len(columns)),
+        figsize=(3.4 * len(columns) + 1, 0.5 + 3.0 * (len(labels) - 1)),
         layout="constrained",
         sharex="col",
         squeeze=False,
     )
-    for column, results in zip(axes.T, all_results.values(), strict=True):
-        fill(column[0], column[1], results)
-        column[0].set_title(results["dataset"]["title"], fontsize=9)
-        column[1].set_xlabel(labels[0])
+    for column, (title, shown) in zip(axes.T, columns.items(), strict=True):
+        fill(column, shown)
+        column[0].set_title(title, fontsize=9)
+        column[-1].set_xlabel(labels[0])
         for panel in column:
             panel.set_xscale("log")
             panel.grid(which="both", alpha=0.25)
             panel.tick_params(which="both", labelsize=8)
-    axes[0, 0].set_ylabel(labels[1])
-    axes[1, 0].set_ylabel(labels[2])
+    for panel, label in zip(axes[:, 0], labels[1:], strict=True):
+        panel.set_ylabel(label)
     drawn = {
         label: handle
         for panel in axes[0]
         for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
     }
-    shown = [title for title in titles if title in drawn]
+    listed = [title for title in titles if title in drawn]
     figure.legend(
-        [drawn[title] for title in shown],
-        shown,
+        [drawn[title] for title in listed],
+        listed,
         loc="outside lower center",
-        ncols=min(len(shown), 1 + len(all_results)),
+        ncols=min(len(listed), 1 + len(columns)),
         fontsize=8,
     )
     figure.savefig(file, dpi=110)

@@ -25,7 +25,7 @@ from sklearn.linear_model import SGDClassifier
 
 from benchmarks.data import SEED, Data
 from benchmarks.papers.common import Entry, Method, Paper, Table, last, run
-from benchmarks.papers.data import DataSet, pooled
+from benchmarks.papers.data import DataSet, official_split, pooled
 from margrave import HardMarginSVC, NuSVC
 from margrave.solvers import FrankWolfe, PairSwaps, Saddle
 
@@ -136,6 +136,8 @@ HARD = {
 SOFT = {
     "a9a": DataSet("a9a", "a9a", pooled, SPARSE),
     "ijcnn1": DataSet("ijcnn1", "ijcnn1", pooled, DENSE),
+    "a9a-official": DataSet("a9a, official split", "a9a", official_split, SPARSE),
+    "ijcnn1-official": DataSet("ijcnn1, official split", "ijcnn1", official_split, DENSE),
     "phishing": DataSet("phishing", "phishing", pooled, SPARSE),
     "skin-nonskin": DataSet("skin_nonskin", "skin_nonskin", pooled, DENSE),
     "madelon": DataSet("madelon", "madelon", pooled, DENSE),

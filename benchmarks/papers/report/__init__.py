@@ -11,6 +11,7 @@ import argparse
 from pathlib import Path
 
 from benchmarks.marks import placed
+from benchmarks.papers import studies
 from benchmarks.papers.common import FOLDER, ROOT
 from benchmarks.papers.report import dcsvm, pbm, saddle, sodm
 
@@ -29,3 +30,4 @@ def main(arguments: list[str] | None = None) -> None:
         text = placed((DOCS / f"{name}.md").read_text(), page.text(options.folder))
         (options.output / f"{name}.md").write_text(text)
         page.pictures(options.folder, options.output)
+    studies.pictures(options.folder, options.output)
