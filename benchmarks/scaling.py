@@ -116,15 +116,14 @@ class Network(Meter):
         self.homes, self.path = homes, path
         self.depth = (workers - 1).bit_length()  # of the tree below worker 0
 
-    def down(self, size: int, from_driver: bool = True) -> None:
-        super().down(size, from_driver)
-        steps = self.depth + from_driver
-        self.path.send(steps * size, steps)
+    def down(self, size: int) -> None:
+        super().down(size)
+        self.path.send((self.depth + 1) * size, self.depth + 1)
 
-    def up(self, sizes: Sequence[int], to_driver: bool = True) -> None:
-        super().up(sizes, to_driver)
+    def up(self, sizes: Sequence[int]) -> None:
+        super().up(sizes)
         received = sum(size for size, home in zip(sizes, self.homes, strict=True) if home != 0)
-        self.path.send(received + to_driver * sum(sizes), self.depth + to_driver)
+        self.path.send(received + sum(sizes), self.depth + 1)
 
     def summed(self, size: int) -> None:
         super().summed(size)

@@ -136,10 +136,12 @@ double negligible_share(KernelParams kernel, const Rows& A, const Rows& B) {
 constexpr std::int64_t kLeaf = 32;             // a panel of floats
 constexpr std::int64_t kWorthOrdering = 2000;  // rows
 
+// The sums, and how many kernel values were computed for them.
 template <class T>
-std::vector<double> scores_of(const PyKernel& kernel, const PyRows& X, const PyRows& points,
-                              const Table& coef, int threads, double seconds, const Isa& isa,
-                              Watch& watch) {
+std::pair<std::vector<double>, std::int64_t> scores_of(const PyKernel& kernel, const PyRows& X,
+                                                       const PyRows& points, const Table& coef,
+                                                       int threads, double seconds, const Isa& isa,
+                                                       Watch& watch) {
     std::vector<double> out(std::size_t(X.rows.count) * coef.shape(1));
     nb::gil_scoped_release free;
     Threads pool(threads);
@@ -150,7 +152,7 @@ std::vector<double> scores_of(const PyKernel& kernel, const PyRows& X, const PyR
         negligible_share(kernel.params, points.rows, X.rows) < 0.5) {
         source.apply({nullptr, 0, points.rows.count}, coef.data(), outputs,
                      {nullptr, 0, X.rows.count}, out.data(), &watch);
-        return out;
+        return {std::move(out), source.values_computed()};
     }
     const auto from = spatial_order(points.rows, kLeaf, pool, &watch);
     const auto to = spatial_order(X.rows, kLeaf, pool, &watch);
@@ -162,7 +164,7 @@ std::vector<double> scores_of(const PyKernel& kernel, const PyRows& X, const PyR
     source.apply(Subset::of(from), ordered.data(), outputs, Subset::of(to), sums.data(), &watch);
     for (std::size_t j = 0; j < to.size(); ++j)
         std::copy_n(sums.data() + j * outputs, outputs, out.data() + to[j] * outputs);
-    return out;
+    return {std::move(out), source.values_computed()};
 }
 
 nb::object order_of(const PyRows& X, std::int64_t leaf, int threads, double seconds) {
@@ -202,11 +204,12 @@ nb::object scores(const PyKernel& kernel, const PyRows& X, const PyRows& points,
     Watch watch;
     watch.interrupted = stop_if ? ctrl_c_or(*stop_if) : ctrl_c;
     const auto compute = is_double(dtype) ? scores_of<double> : scores_of<float>;
-    std::vector<double> out =
+    auto [out, computed] =
         compute(kernel, X, points, coef, threads, seconds, choose_isa(isa), watch);
     if (watch.was_interrupted) raise_interrupt();
     if (watch.stopped()) throw Stopped{};
-    return to_numpy(std::move(out), {std::size_t(X.rows.count), coef.shape(1)});
+    return nb::make_tuple(to_numpy(std::move(out), {std::size_t(X.rows.count), coef.shape(1)}),
+                          computed);
 }
 
 nb::object gradients(const PyKernel& kernel, const PyRows& X, const PyRows& points,
@@ -444,6 +447,7 @@ NB_MODULE(_core, m) {
     m.def("scores", &scores, nb::arg("kernel"), nb::arg("X"), nb::arg("points"), nb::arg("coef"),
           nb::arg("dtype") = "float64", nb::arg("threads") = 1, nb::arg("isa") = "",
           nb::arg("seconds") = 1e18, nb::arg("stop_if").none() = nb::none(),
-          "Sums of coefficients times kernel values, for every row of X; raises Stopped when "
-          "the time is up, and KeyboardInterrupt when `stop_if` returns true.");
+          "Sums of coefficients times kernel values, for every row of X, and how many values were "
+          "computed for them; raises Stopped when the time is up, and KeyboardInterrupt when "
+          "`stop_if` returns true.");
 }

@@ -88,6 +88,26 @@ class BoxBuffer {
     Aligned<T> low_, high_;
 };
 
+// The entries of a dense row, around the centre if there is one.
+template <class T>
+void read_dense(const Rows& rows, std::int64_t row, const double* centre, std::vector<T>& to) {
+    to.resize(std::size_t(rows.features));
+    const auto convert = [&, out = to.data(), n = rows.features](const auto* x) {
+        x += row * rows.row_stride;
+        if (rows.column_stride != 1)
+            for (std::int64_t k = 0; k < n; ++k)
+                out[k] = T(double(x[k * rows.column_stride]) - (centre ? centre[k] : 0.0));
+        else if (centre)
+            for (std::int64_t k = 0; k < n; ++k) out[k] = T(double(x[k]) - centre[k]);
+        else
+            std::copy_n(x, n, out);
+    };
+    if (rows.is_double)
+        convert(static_cast<const double*>(rows.values));
+    else
+        convert(static_cast<const float*>(rows.values));
+}
+
 // Panels of points. With `compact`, for wide sparse rows, one panel that numbers its features in
 // order of appearance.
 template <class T>
@@ -104,13 +124,17 @@ class PanelBuffer {
         if (rows.sparse || points.count % L) std::fill(values_.begin(), values_.end(), T(0));
         for (std::int64_t i = 0; i < points.count; ++i) {
             T* to = values_.data() + (i / L) * rows.features * L + i % L;
-            const double* centre = rule.centre;
-            row_.clear();
-            rows.each(points[i], [&](std::int64_t k, double v) {
-                const T x = T(centre ? v - centre[k] : v);
-                to[k * L] = x;
-                if (rule.counts(x)) row_.push_back(x);
-            });
+            if (rows.sparse) {  // which have no centre
+                row_.clear();
+                rows.each(points[i], [&](std::int64_t k, double v) {
+                    to[k * L] = T(v);
+                    if (rule.counts(T(v))) row_.push_back(T(v));
+                });
+            } else {
+                read_dense(rows, points[i], rule.centre, row_);
+                for (std::int64_t k = 0; k < rows.features; ++k) to[k * L] = row_[k];
+                if (rule.sparse_queries) std::erase(row_, T(0));
+            }
             own_[i] = rule.point_term(row_);
         }
         features_ = rows.features;
@@ -240,7 +264,6 @@ class QueryBuffer {
 
     void pack_dense(const Rows& rows, const Subset& queries, const PackingRule<T>& rule) {
         const std::int64_t groups = (queries.count + kGroup - 1) / kGroup;
-        const double* centre = rule.centre;
         values_.resize(groups * rows.features * kGroup);
         for (std::int64_t i = groups * kGroup - 1; i >= 0; --i) {
             T* to = values_.data() + (i / kGroup) * rows.features * kGroup + i % kGroup;
@@ -248,13 +271,11 @@ class QueryBuffer {
                 for (std::int64_t k = 0; k < rows.features; ++k) to[k * kGroup] = T(0);
                 continue;
             }
-            row_.clear();
-            rows.each(queries[i], [&](std::int64_t k, double v) {
-                const T x = T(centre ? v - centre[k] : v);
-                to[k * kGroup] = x;
-                if (rule.far > 0) boxes_.include(i / kGroup, k, x);
-                row_.push_back(x);
-            });
+            read_dense(rows, queries[i], rule.centre, row_);
+            for (std::int64_t k = 0; k < rows.features; ++k) to[k * kGroup] = row_[k];
+            if (rule.far > 0)
+                for (std::int64_t k = 0; k < rows.features; ++k)
+                    boxes_.include(i / kGroup, k, row_[k]);
             own_[i] = rule.query_term(row_);
         }
     }

@@ -65,18 +65,16 @@ def calls(engine, folder):
 
 
 def trees(engine, folder):
-    """Sums, exchanges and traffic of more and fewer shards than ranks, small and large."""
+    """Sums and traffic of more and fewer shards than ranks, small and large."""
 
     def lead(engine):
         found = []
         for count in (1, 2, 3, 5, 8):
             with engine.scatter(Numbers, PIECES[:count]) as shards:
                 found += [shards.reduce("array"), shards.reduce("several", 3)[0]]
-                found += [share for share, _ in shards.exchange("array", "shares", 3.0)]
                 found += [np.array(shards.traffic.workers), shards.moved]
         with engine.scatter(Numbers, [np.arange(200_000.0) + k for k in range(5)]) as shards:
             found += [shards.reduce("scaled", 0.1, np.arange(200_000.0))]
-            found += [share for share, _ in shards.exchange("array", "shares", 3.0)]
         return found
 
     expected = lead(Serial())

@@ -33,21 +33,6 @@ class Numbers:
     def grow(self):
         self.values = self.values + 1.0
 
-    def shares(self, found, factor):
-        """The own share in the sum of all, and how long these are."""
-        with np.errstate(invalid="ignore"):
-            return factor * self.values / sum(found), [len(one) for one in found]
-
-    def first(self):
-        return len(self.values), float(self.values[0])
-
-    def lengths(self, found):
-        """Lengths and first entries of arrays, or what `first` has found."""
-        return 0, [one if isinstance(one, tuple) else (len(one), one[0]) for one in found]
-
-    def refuse_all(self, found, number):
-        return self.refuse(number)
-
     def one(self, argument):
         return 1
 
@@ -112,12 +97,6 @@ class Slow:
             os.kill(os.getpid(), signal.SIGKILL)
         self.work(30.0)
         return load
-
-    def die_or_work_then(self, found, number, load):
-        return self.die_or_work(number, load)
-
-    def load(self):
-        return np.zeros(100_000)
 
     def refuse_or_work(self, numbers, seconds, least):
         """Some blocks refuse; those before them are needed, and work for a moment."""

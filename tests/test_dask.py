@@ -163,13 +163,10 @@ def ready(client, timeout):
 
 
 def calls(shards, how, number):
-    load = np.zeros(2_000_000)
-    if how == "exchange":
-        return shards.exchange("load", "die_or_work_then", number, load)
-    return getattr(shards, how)("die_or_work", number, load)
+    return getattr(shards, how)("die_or_work", number, np.zeros(2_000_000))
 
 
-@pytest.mark.parametrize("how", ["map", "reduce", "exchange"])
+@pytest.mark.parametrize("how", ["map", "reduce"])
 @pytest.mark.parametrize("number", [0, 2, 3])
 def test_a_worker_killed_in_a_tree(wide, tmp_path, how, number):
     engine = ready(wide, 10.0)
@@ -252,7 +249,6 @@ def test_the_same_bits_on_four_workers(wide, rng, count):
     def found(engine):
         with engine.scatter(Numbers, pieces) as shards:
             made = [shards.reduce("array"), shards.reduce("several", 3)[0]]
-            made += [share for share, _ in shards.exchange("array", "shares", 3.0)]
             return made, shards.traffic
 
     (here, traffic), (there, traffic_there) = found(Serial()), found(ready(wide, 10.0))

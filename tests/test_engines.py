@@ -96,32 +96,6 @@ def test_sums_repeat_to_the_last_bit(engine, count):
         assert first == expected[0] and length == 3 * count
 
 
-@pytest.mark.parametrize("count", COUNTS)
-def test_what_all_blocks_exchange(engine, count):
-    pieces = [np.arange(1.0, 3.0 + k) for k in range(count)]
-    wholes = [np.full(2, k + 1.0) for k in range(count)]
-    with engine.scatter(Numbers, wholes) as shards:
-        found = shards.exchange("array", "shares", 2.0)
-        for own, (share, lengths) in zip(wholes, found, strict=True):
-            np.testing.assert_array_equal(share, 2.0 * own / sum(wholes))
-            assert lengths == [2] * count
-    with engine.scatter(Numbers, pieces) as shards:
-        assert [found for _, found in shards.exchange("first", "lengths")] == [
-            [(k + 2, 1.0) for k in range(count)]
-        ] * count
-
-
-def test_errors_in_an_exchange_come_through(engine):
-    with engine.scatter(Numbers, PIECES) as shards:
-        with pytest.raises(AttributeError, match="fly"):
-            shards.exchange("fly", "shares", 1.0)
-        with pytest.raises(AttributeError, match="swim"):
-            shards.exchange("array", "swim")
-        with pytest.raises(LookupError, match="shard 2"):
-            shards.exchange("array", "refuse_all", 2.0)
-        np.testing.assert_array_equal(shards.exchange("array", "shares", 10.0)[1][0], [1.0, 2.0])
-
-
 def test_pieces_by_name_and_alone(engine):
     with engine.scatter(Numbers, [{"values": [1.0], "unit": 3.0}, [2.0]]) as shards:
         np.testing.assert_array_equal(shards.map("scaled", 1.0, 0.0), [[3.0], [2.0]])
@@ -157,11 +131,11 @@ class Links:
             found.append(found[-1] & (found[-1] - 1))
         return [*found, -1]
 
-    def down(self, size, root=-1):
-        self.messages += [(self.path(k)[1], k, size) for k in range(root + 1, self.count)]
+    def down(self, size):
+        self.messages += [(self.path(k)[1], k, size) for k in range(self.count)]
 
-    def up(self, sizes, root=-1):
-        for k in range(root + 1, self.count):
+    def up(self, sizes):
+        for k in range(self.count):
             below = [other for other in range(self.count) if k in self.path(other)]
             self.messages.append((k, self.path(k)[1], sum(sizes[other] for other in below)))
 
@@ -194,17 +168,7 @@ def test_traffic_is_counted_alike(engine, count):
             links.messages += [(-1, k, 8 + 8 * len(piece)), (k, -1, 8 * len(piece))]
         links.messages += [(-1, count - 1, 8), (count - 1, -1, 8 * (count + 1) + 16)]
         assert shards.traffic == links.traffic()
-        before = shards.traffic
-        shards.exchange("array", "lengths")
-        links.down(0)
-        links.up([8 * len(piece) for piece in pieces], root=0)
-        links.down(0)
-        links.down(8 * sum(map(len, pieces)), root=0)
-        links.up([8 + 16 * count] * count)
-        assert shards.traffic == links.traffic()
         assert shards.moved == shards.traffic.total
-        after = shards.traffic - before
-        assert after.driver_sent == 0 and after.driver_received == count * (8 + 16 * count)
         shards.map("nothing")
         assert shards.traffic.total == links.traffic().total
 
@@ -221,10 +185,6 @@ def test_what_is_exchanged_with_three_workers(engine):
         assert shards.exchanged == 8 * (31 + 3 + 7 + 7)
         shards.call(1, "array")
         assert shards.exchanged == 8 * (48 + 2)
-        # the first worker gets the arrays of the others and sends all of them to the others; three
-        # pairs and a number from each to the driver
-        shards.exchange("array", "lengths")
-        assert shards.exchanged == 8 * (50 + 6 + 2 * 7 + 3 * 7)
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 64, 1000])
@@ -264,10 +224,6 @@ def test_large_arguments_and_sums_arrive(engine, count):
     with engine.scatter(Numbers, [large * 0.1**k for k in range(count)]) as shards:
         expected = pairwise([3.0 * (large * 0.1**k) + large for k in range(count)])
         np.testing.assert_array_equal(shards.reduce("scaled", 3.0, large), expected)
-        for k, (share, _) in enumerate(shards.exchange("array", "shares", large)):
-            whole = sum(large * 0.1**k for k in range(count))
-            with np.errstate(invalid="ignore"):
-                np.testing.assert_array_equal(share, large * (large * 0.1**k) / whole)
 
 
 def test_large_arrays_arrive(engine):

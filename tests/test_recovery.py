@@ -32,7 +32,7 @@ class Fragile:
         self._engine, self._shards, self._is_lost = engine, shards, False
 
     def __getattr__(self, name):
-        if name in ("map", "each", "call", "deal", "reduce", "exchange", "checkpoint"):
+        if name in ("map", "each", "call", "deal", "reduce", "checkpoint"):
             return lambda *args: self._asked(name, args)
         return getattr(self._shards, name)
 

@@ -57,9 +57,9 @@ def test_long_sums_ask_whether_to_stop():
     with pytest.raises(KeyboardInterrupt):
         _core.scores(kernel, rows, rows, np.ones((len(X), 1)), stop_if=asked)
     assert 2 <= asked.count <= 4  # of hundreds
-    found = _core.scores(kernel, rows, build.rows(X[:5]), np.ones((5, 1)), stop_if=lambda: False)
+    found, _ = _core.scores(kernel, rows, build.rows(X[:5]), np.ones((5, 1)), stop_if=lambda: False)
     np.testing.assert_array_equal(
-        found, _core.scores(kernel, rows, build.rows(X[:5]), np.ones((5, 1)))
+        found, _core.scores(kernel, rows, build.rows(X[:5]), np.ones((5, 1)))[0]
     )
 
 

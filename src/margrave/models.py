@@ -52,7 +52,19 @@ class Expansion:
         device: cuda.Device | None = None,
         stop_if: Callable[[], bool] | None = None,
     ) -> Floats:
-        """Evaluate the model on rows X (kernel values with all training rows if precomputed).
+        """Evaluate the model on rows X (kernel values with all training rows if precomputed)."""
+        return self.counted_scores(X, threads, memory, left, device, stop_if)[0]
+
+    def counted_scores(
+        self,
+        X: Matrix,
+        threads: int = 1,
+        memory: int = 1 << 30,
+        left: Callable[[], float] = forever,
+        device: cuda.Device | None = None,
+        stop_if: Callable[[], bool] | None = None,
+    ) -> tuple[Floats, int]:
+        """The scores, and how many kernel values were computed for them.
 
         Raises ``_core.Stopped`` when no time is `left`, and ``KeyboardInterrupt`` when `stop_if`
         returns true.
@@ -62,7 +74,8 @@ class Expansion:
         points = self.points if everything else self.points[used]
         coef = self.coef if everything else self.coef[used]
         if len(used) == 0:
-            return np.tile(self.intercept, (X.shape[0], 1))
+            return np.tile(self.intercept, (X.shape[0], 1)), 0
+        computed = X.shape[0] * len(used)
         if self.kernel.is_precomputed:
             sums = np.asarray(X[:, points] @ coef, dtype=np.float64)
         elif self.kernel.is_callable:
@@ -73,10 +86,10 @@ class Expansion:
             )
             if there is None:
                 raise _core.Stopped
-            sums = there
+            sums, computed = there
         else:
             work = X.shape[0] * points.shape[0] * X.shape[1]
-            sums = _core.scores(
+            sums, computed = _core.scores(
                 self.kernel.core(),
                 core_rows(X),
                 core_rows(points),
@@ -87,7 +100,7 @@ class Expansion:
                 stop_if=stop_if,
             )
         result: Floats = sums + self.intercept
-        return result
+        return result, computed
 
     def _in_blocks(
         self, X: Matrix, points: Matrix, coef: Floats, memory: int, left: Callable[[], float]

@@ -230,11 +230,11 @@ class Point:
         X = X if isinstance(rows, slice) else X[rows]
         total = np.array([problem.offset * coef.sum()])
         model = Expansion(points, coef[:, None], problem.data.kernel, total, precision)
-        self.kernel_values += X.shape[0] * len(coef)
         left, device = left_until(deadline), problem.data.device
-        found = model.scores(
+        found, computed = model.counted_scores(
             X, self.threads, left=lambda: left, device=device, stop_if=self.cancelled.is_set
         )
+        self.kernel_values += computed
         return found[:, 0]
 
 

@@ -269,10 +269,10 @@ def scores_of(
     coef: Floats,
     precision: str,
     seconds: float,
-) -> Floats | None:
+) -> tuple[Floats, int] | None:
     """Sums over points of coefficients times kernel values with new rows, on a card.
 
-    None if the time is over.
+    Also how many values were computed; None if the time is over.
     """
     there_kernel = Kernel.of(kernel, 0.0)
     centre = np.empty(0)
@@ -282,7 +282,7 @@ def scores_of(
     bytes_per_row = 4 * padded(X.shape[1]) * np.dtype(precision).itemsize
     step = max(POINTS, device.limit // 4 // bytes_per_row)
     deadline = time.monotonic() + seconds
-    found = np.empty((X.shape[0], coef.shape[1]))
+    found, computed = np.empty((X.shape[0], coef.shape[1])), 0
     with device.at_work():
         there = upload(device, points, precision, centre, False)
         for first in range(0, X.shape[0], step):  # what does not fit is streamed
@@ -294,4 +294,5 @@ def scores_of(
             if sums is None:
                 return None
             found[first : first + step] = sums[0]
-    return found
+            computed += sums[1]
+    return found, computed

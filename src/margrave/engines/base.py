@@ -56,7 +56,7 @@ class Shards(ABC):
     """Blocks that an engine has built, one per piece; a context manager that ends with `close`.
 
     A subclass implements how blocks are called (`_run`), and may implement calls of all of them
-    in better ways (`_map`, `_reduce`, `_exchange`). Blocks must not change arguments: other blocks
+    in better ways (`_map`, `_reduce`). Blocks must not change arguments: other blocks
     may get the same arrays.
 
     Parameters
@@ -146,21 +146,6 @@ class Shards(ABC):
         self._meter.summed(size_of(found))
         return found
 
-    def exchange(self, method: str, then: str, *args: object) -> list[Any]:
-        """Call a method of all blocks, then another one with the list of all results.
-
-        Block k runs ``then([results of method], *args)`` when all blocks have run ``method()``; the
-        results of `then` are returned, in the order of the shards. `then` must not change what
-        `method` has returned, also if it belongs to the block.
-        """
-        results, sizes = self._exchange(method, then, args)
-        self._meter.down(0)
-        self._meter.up(sizes, to_driver=False)
-        self._meter.down(size_of(args))
-        self._meter.down(sum(sizes), from_driver=False)
-        self._meter.up([size_of(result) for result in results])
-        return results
-
     def checkpoint(self) -> list[Any]:
         """Fetch what the blocks return as their `state`: enough to rebuild them elsewhere."""
         return self.each("state", [()] * len(self))  # large: not through other workers
@@ -170,11 +155,6 @@ class Shards(ABC):
 
     def _reduce(self, method: str, args: Arguments) -> Any:
         return add_up(self._map(method, args))
-
-    def _exchange(self, method: str, then: str, args: Arguments) -> tuple[list[Any], list[int]]:
-        """The results of `then`, and the sizes of those of `method`."""
-        found = self._map(method, ())
-        return self._map(then, (found, *args)), [size_of(one) for one in found]
 
     def _deal(self, method: str, items: Sequence[Arguments], sizes: Sequence[int]) -> list[Any]:
         queues = deal_out(sizes, len(self))

@@ -50,7 +50,6 @@ Parcel = tuple[int | None, Frames]  # a packed answer; if it is an error, the nu
 _LARGE = 1 << 16  # bytes from which an array gets a buffer of its own
 _NO_SHARD = sys.maxsize  # number of errors outside of shards, whose errors come first
 _LOSS = -1  # number of a loss, which comes before these: it is why others were cancelled
-_SIZES = -1  # where an answer to an exchange has the sizes of what was exchanged
 CAME_BACK = "it was lost before and came back without its shards"
 
 
@@ -229,10 +228,8 @@ class Letter(NamedTuple):
     """A call of all blocks of some shards, which goes from worker to worker."""
 
     shards: int  # whose `Route` it takes
-    answer: str  # "list" or "sum"; "keep" keeps the list at the first worker
+    answer: str  # "list" or "sum"
     body: Frames  # method and arguments
-    is_kept: bool = False  # whether the first argument is the list that was kept
-    kept: Sequence[Frames] = ()  # that list, from the first worker on
 
 
 class Site:
@@ -266,8 +263,6 @@ class Site:
         """Take a letter; return it as it is to be passed on, and to whom."""
         if letter.shards not in self.routes:
             raise ShardLost([self.name], CAME_BACK)
-        if letter.is_kept:
-            letter = letter._replace(is_kept=False, kept=self.kept.pop(("list", letter.shards)))
         return letter, self.routes[letter.shards].below
 
     def open(self, order: int, letter: Letter) -> Future[Parcel]:
@@ -278,15 +273,9 @@ class Site:
         self, order: int, letter: Letter, parcels: Sequence[Parcel]
     ) -> Future[Parcel] | None:
         """Unite the answers to a letter, own and others; None if they are a list already."""
-        unite: Callable[..., Any] | None = None
-        if needed(parcels) is None:
-            if letter.answer == "sum" and len(parcels) > 1:
-                unite = _add
-            elif letter.answer == "keep" and 0 in self.routes[letter.shards].blocks:
-                unite = _keep  # this is the first worker
-        if unite is None:
+        if letter.answer != "sum" or len(parcels) == 1 or needed(parcels) is not None:
             return None
-        return self._thread.submit(self._run, order, partial(unite, self, letter, parcels))
+        return self._thread.submit(self._run, order, partial(_add, self, letter, parcels))
 
     def cancel(self, order: int, needed: int = -1) -> None:
         """End the calls of an order, at once as far as the blocks can.
@@ -334,17 +323,11 @@ def _obey(site: Site, frames: Frames, rows: Callable[[], Sequence[Any]]) -> Any:
 def _call_own(site: Site, letter: Letter) -> dict[int, Any] | Sums:
     route = site.routes[letter.shards]
     method, args = unpack(letter.body)
-    sizes: dict[int, Any] = {}
-    if letter.kept:
-        found = in_order(map(unpack, letter.kept))
-        args = (found, *args)
-        if 0 in route.blocks:
-            sizes[_SIZES] = [size_of(one) for one in found]
     results = call_blocks(site, method, dict.fromkeys(route.blocks.values(), args))
     if letter.answer == "sum":
         sums = {(0, shard): one for shard, one in zip(route.blocks, results, strict=True)}
         return combine(sums, route.count)
-    return dict(zip(route.blocks, results, strict=True)) | sizes
+    return dict(zip(route.blocks, results, strict=True))
 
 
 def _add(site: Site, letter: Letter, parcels: Sequence[Parcel]) -> Sums:
@@ -352,10 +335,6 @@ def _add(site: Site, letter: Letter, parcels: Sequence[Parcel]) -> Sums:
     for _, frames in parcels:
         sums |= unpack(frames)
     return combine(sums, site.routes[letter.shards].count)
-
-
-def _keep(site: Site, letter: Letter, parcels: Sequence[Parcel]) -> None:
-    site.kept["list", letter.shards] = [frames for _, frames in parcels]
 
 
 def in_order(answers: Iterable[Mapping[int, Any]]) -> list[Any]:
@@ -401,7 +380,6 @@ def drop_blocks(site: Site, numbers: Sequence[int], shards: int) -> None:
     for number in numbers:
         site.blocks.pop(number, None)
     site.routes.pop(shards, None)
-    site.kept.pop(("list", shards), None)
 
 
 # --- the driver's side ----------------------------------------------------------------------
@@ -469,16 +447,6 @@ class RemoteShards(Shards):
         answers = self._ask_all("sum", method, args)
         return super()._reduce(method, args) if answers is None else total(answers[0])
 
-    def _exchange(self, method: str, then: str, args: Arguments) -> tuple[list[Any], list[int]]:
-        if not self._homes or remote_rows(args):
-            return super()._exchange(method, then, args)
-        self._ask_all("keep", method, ())
-        answers = self._ask_all("list", then, args, True)
-        if answers is None:
-            raise TypeError("rows that are elsewhere must be in containers or dataclasses")
-        sizes, *results = in_order(answers)
-        return results, sizes
-
     def close(self) -> None:
         """Release the blocks on the workers that are left."""
         homes, self._homes = self._homes, []
@@ -494,14 +462,12 @@ class RemoteShards(Shards):
             with suppress(ShardLost, RuntimeError):  # workers, or all of the cluster, are gone
                 self._carrier.ask({worker: order})
 
-    def _ask_all(
-        self, answer: str, method: str, args: Arguments, is_kept: bool = False
-    ) -> list[Any] | None:
+    def _ask_all(self, answer: str, method: str, args: Arguments) -> list[Any] | None:
         """The answers of all workers to a letter; None if it would have to hold remote rows."""
         body, rows = pack((method, args), self._carrier.by_name)
         if rows or not self._homes:
             return None
-        return self._carrier.ask_all(self._links, Letter(self._id, answer, body, is_kept))
+        return self._carrier.ask_all(self._links, Letter(self._id, answer, body))
 
     def _by_worker(self, things: Sequence[tuple[int, Any]]) -> dict[Any, dict[int, Any]]:
         found: dict[Any, dict[int, Any]] = {}

@@ -154,26 +154,24 @@ class Meter:
         workers = tuple(map(int, self.workers))
         return Traffic(self.sent, self.received, workers, ends // 2, self.messages)
 
-    def down(self, size: int, from_driver: bool = True) -> None:
-        """The same for all, from the driver, or from worker 0."""
-        first = 0 if from_driver else 1
-        self.sent += size * from_driver
-        self.workers[first:] += size
-        self.workers += size * self._children
-        self.messages += max(0, len(self.workers) - first)
-        self.exchanged += size * max(0, len(self.workers) - first)
+    def down(self, size: int) -> None:
+        """The same for all, from the driver."""
+        self.sent += size
+        self.workers += size * (1 + self._children)
+        self.messages += len(self.workers)
+        self.exchanged += size * len(self.workers)
 
-    def up(self, sizes: Sequence[int], to_driver: bool = True) -> None:
-        """A list with an entry of each, to the driver, or to worker 0."""
+    def up(self, sizes: Sequence[int]) -> None:
+        """A list with an entry of each, to the driver."""
         carried = np.array(sizes, np.int64)
-        self.exchanged += int(carried[0 if to_driver else 1 :].sum())
+        self.exchanged += int(carried.sum())
         for number in range(len(carried) - 1, 0, -1):
             carried[self._parents[number]] += carried[number]
-        self._edges(carried, to_driver)
+        self._edges(carried)
 
     def summed(self, size: int) -> None:
         """A sum, to the driver."""
-        self._edges(np.full(len(self.workers), size), True)
+        self._edges(np.full(len(self.workers), size))
         self.exchanged += size * len(self.workers)
 
     def direct(self, number: int, sent: int, received: int) -> None:
@@ -184,9 +182,8 @@ class Meter:
         self.workers[number] += sent + received
         self.messages += 2
 
-    def _edges(self, carried: Any, to_driver: bool) -> None:
-        first = 0 if to_driver else 1
-        self.workers[first:] += carried[first:]
+    def _edges(self, carried: Any) -> None:
+        self.workers += carried
         np.add.at(self.workers, self._parents[1:], carried[1:])
-        self.received += int(carried[:1].sum()) * to_driver
-        self.messages += max(0, len(self.workers) - first)
+        self.received += int(carried[:1].sum())
+        self.messages += len(self.workers)

@@ -166,7 +166,7 @@ def column(data: Data, row: int, threads: int = 1, left: Callable[[], float] = f
         return data.kernel.evaluate(data.X, point)[:, 0]
     one = np.ones((1, 1))
     rows = core_rows(data.X), core_rows(point)
-    values = _core.scores(data.kernel.core(), *rows, one, "float64", threads, seconds=seconds)
+    values, _ = _core.scores(data.kernel.core(), *rows, one, "float64", threads, seconds=seconds)
     return values[:, 0]
 
 
