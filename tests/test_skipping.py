@@ -9,6 +9,7 @@ import pytest
 from scipy import sparse
 
 from margrave import SVC, SVR, KernelLogisticRegression, NuSVC, NuSVR, OneClassSVM, _core
+from margrave.blocks import KernelBlock
 from margrave.blocks.point import BlockState, Point
 from margrave.kernels import Kernel
 from margrave.losses import Loss
@@ -123,6 +124,17 @@ def test_scores_of_rows_in_any_order(precision):
     )
     np.testing.assert_array_equal(found[0], found[1])
     np.testing.assert_array_equal(found[0], found[2])
+
+
+def test_shards_count_what_they_compute():
+    X = np.repeat([0.0, 50.0], 500)[:, None] + np.random.default_rng(4).random((1000, 1))
+    problem = build.problem(X, np.ones(1000), 1.0, ("hinge", {}), ("rbf", {"gamma": 1.0}), None)
+    block = KernelBlock(0, [problem], None, np.arange(1000), None, 0.0, 1 << 20, 1)
+    block.rebuild(0, X, np.ones(1000), "float64")
+    computed = block.figures(0, np.zeros((1, 1)))[1][2]
+    K = np.exp(-((X - X.T) ** 2))
+    assert np.count_nonzero(K > 1e-9) <= computed < 0.6 * K.size
+    np.testing.assert_allclose(block.state()[0].scores, K.sum(axis=1), rtol=1e-9)
 
 
 def test_counts():
