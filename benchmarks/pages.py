@@ -18,6 +18,7 @@ measure them. The mark of a number in a sentence says in words what it is (see `
     printed-faster TABLE SET A B   its seconds of A over those of B
     points FILE METHOD GAP         of results/papers/FILE.json: exchanged until the gap, per node
     study FORMAT FILE/KEY/KEY/...  of results/papers/FILE.json, a study: the keys from a case on
+    passes CASE WAY                of results/papers/sodm-linear.json: until the gap is small enough
     sum FILE WAY FIELD             of results/papers/FILE.json, a study: over all cases
     wins FILE WAY OTHER FIELD      there: cases in which the one has less than the other, of all
     card CASE [FIELD]              of results/gpu/CASE.json: seconds (by default) or score_seconds
@@ -38,7 +39,7 @@ from typing import Any
 from benchmarks import alternatives, gpu, large, reading, report, results, tuning
 from benchmarks.adapters import LIBRARIES, RIVALS, SHORTEST
 from benchmarks.marks import numbered, placed
-from benchmarks.papers import dcsvm, published, saddle, studies
+from benchmarks.papers import dcsvm, gradients, published, saddle, studies
 from benchmarks.papers.common import last, read
 
 ROOT = Path(__file__).parent.parent
@@ -171,6 +172,13 @@ def _study(form: str, *rest: str) -> str:
     return format(found, form)
 
 
+def _passes(case: str, *way: str) -> str:
+    found = _file("papers/sodm-linear")["cases"][case]["found"]
+    products = gradients.until(found["ways"][" ".join(way)])
+    assert products is not None, f"{case}: {way} has not come to a small gap"
+    return f"{products / found['rows']:,.0f}"
+
+
 def _sum(file: str, way: str, field: str) -> str:
     cases = _file(f"papers/{file}")["cases"].values()
     return f"{sum(case['found']['ways'][way][field] for case in cases):.3g}"
@@ -217,6 +225,7 @@ _KINDS: dict[str, Callable[..., str]] = {
     "printed-faster": _printed_faster,
     "points": _points,
     "study": _study,
+    "passes": _passes,
     "sum": _sum,
     "wins": _wins,
     "card": _card,

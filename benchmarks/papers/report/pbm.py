@@ -21,6 +21,10 @@ OTHERS: Series = {
     "Nystroem": ["nystroem"],
     "random features": ["random-features"],
 }
+APPROXIMATIONS: Series = {  # in place of one number of features
+    title: [name for name in pbm.APPROXIMATIONS if name.startswith(OTHERS[title][0])]
+    for title in ("Nystroem", "random features")
+}
 REFERENCE = "moving"  # of DC-SVM's table: the best dual objective
 AXES = ("seconds", "test accuracy (%)", "error of the dual objective")
 
@@ -32,8 +36,13 @@ def text(folder: Path = FOLDER) -> str:
         parts.append(f"### {dataset.title}\n\n{shape(found.get(name))}.")
         numbers = published.PBM_TABLE_2[name]
         parts.append(by_method(pbm.PAPER, pbm.TABLE_2, found.get(name), numbers))
+    figure_2 = read(pbm.PAPER, pbm.FIGURE_2, folder)
+    for name, results in figure_2.items():
+        title = f"### {pbm.DATASETS[name].title}: numbers of features"
+        parts += ["## Figure 2: approximations", title]
+        parts.append(by_method(pbm.PAPER, pbm.FIGURE_2, results, {}))
     parts += _figure(folder)
-    return "\n\n".join([*parts, *ending(pbm.PAPER, list(found.values()))])
+    return "\n\n".join([*parts, *ending(pbm.PAPER, [*found.values(), *figure_2.values()])])
 
 
 def _curves(folder: Path) -> dict[str, Curves]:
@@ -47,7 +56,10 @@ def _curves(folder: Path) -> dict[str, Curves]:
             continue
         dual = -best["objective"] * (1.0 - 0.5 * best["gap"])
         accuracy, error = {}, {}
-        for series, results in ((OURS, found[name]), (OTHERS, others[name])):
+        series_of = [(OURS, found[name]), (OTHERS, others[name])]
+        more = read(pbm.PAPER, pbm.FIGURE_2, folder)
+        series_of += [(APPROXIMATIONS, more[name])] if name in more else []
+        for series, results in series_of:
             for title, methods in series.items():
                 told = [last(results["methods"].get(method)) for method in methods]
                 there = [one for one in told if one is not None]
@@ -75,7 +87,7 @@ def _figure(folder: Path) -> list[str]:
         return []
     caption = (
         "Test accuracy, and the error of the dual objective, over the seconds of the fit: Figure 3"
-        " of the paper, and of its Figure 2 the approximations, with one number of features each."
+        " of the paper, and the approximations of its Figure 2."
         " The methods of DC-SVM's page are those measured there, on the same rows."
     )
     title = "## Figure 3: PBM and DC-SVM"
