@@ -36,6 +36,8 @@ KERNEL = {
     "dc, finest level": "SVC(solver=DivideAndConquer(early=4))",
     "cascade": "SVC(solver='cascade')",
     "pbm": "SVC(solver='pbm')",
+    "pbm, hulls": "NuSVC(nu=0.6, solver='pbm')",
+    "pbm, nu regression": "NuSVR(solver='pbm')",
     "sodm": "ODMClassifier(solver='sodm')",
     "dip": "SVC(solver='dip')",
     "em": "SVC(solver='em')",

@@ -70,7 +70,7 @@ def in_partitions() -> Any:
 
 def models() -> dict[str, Callable[..., Any]]:
     """What is fitted, from an engine and a folder for checkpoints."""
-    from margrave import SVC, SVR, NuSVC, ODMClassifier
+    from margrave import SVC, SVR, NuSVC, NuSVR, ODMClassifier
     from margrave.solvers import BlockMinimization, DivideAndConquer, PairSwaps, VarianceReduced
 
     def moving(checkpoint: str | None) -> Any:
@@ -93,6 +93,9 @@ def models() -> dict[str, Callable[..., Any]]:
         ),
         "hulls": lambda engine, at: NuSVC(
             nu=0.2, gamma=8.0, solver=PairSwaps(partitions=4, size=64), engine=engine
+        ),
+        "moving hulls": lambda engine, at: NuSVR(
+            nu=0.3, C=2.0, gamma=4.0, solver=moving(at), engine=engine
         ),
         "gradients": lambda engine, at: ODMClassifier(
             lam=100.0,

@@ -223,12 +223,15 @@ def test_a_spent_budget_is_no_overlap(model, kernel):
     assert model.gap_ >= 0.0 and model.predict(X[:5]).shape == (5,)
 
 
-@pytest.mark.parametrize("model", [HardMarginSVC(kernel="linear"), NuSVC(nu=0.3)])
+@pytest.mark.parametrize(
+    "model", [HardMarginSVC(kernel="linear"), NuSVC(nu=0.3), NuSVC(nu=0.3, solver="pbm")]
+)
 def test_ctrl_c_before_the_first_point_is_passed_on(model, monkeypatch):
     def press(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("margrave.solvers.kernel.working_set.sample_start", press)
+    monkeypatch.setattr("margrave.solvers.kernel.working_set.start_from_sample", press)
+    monkeypatch.setattr("margrave.solvers.hull.starts.sample_start", press)
     X, y = blobs(5000)
     with pytest.raises(KeyboardInterrupt, match="keeps the model"):
         model.fit(X, y)

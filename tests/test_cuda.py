@@ -144,6 +144,8 @@ def test_given_sums(rows, targets, tol):
     assert_same(NuSVR, X, targets, tol, gamma=0.1)
     apart = X + 6.0 * np.where(y > 0, 1.0, -1.0)[:, None]
     assert_same(HardMarginSVC, apart, y, tol, gamma=0.01)
+    assert_same(NuSVC, X, y, tol, gamma=0.1, nu=0.3, solver=SOLVERS["pbm"])
+    assert_same(NuSVR, X, targets, tol, gamma=0.1, solver=SOLVERS["pbm"])
 
 
 @pytest.mark.parametrize("tol", TOLERANCES)

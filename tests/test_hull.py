@@ -16,7 +16,7 @@ from margrave.blocks.hull import fill, level, project
 from margrave.blocks.saddle import rotated
 from margrave.engines import Serial
 from margrave.engines.base import size_of
-from margrave.solvers import FrankWolfe, PairSwaps, Saddle, WorkingSet
+from margrave.solvers import BlockMinimization, FrankWolfe, PairSwaps, Saddle, WorkingSet
 from margrave.solvers.hull.distance import bounds
 from margrave.solvers.hull.shards import find_levels
 from tests.data import GOLDEN, load
@@ -28,6 +28,7 @@ SOLVERS = [
     (PairSwaps(size=16), True),
     (PairSwaps(partitions=3), True),
     (PairSwaps(size=8, partitions=2), True),
+    (BlockMinimization(blocks=3, rounds=4), True),
     (WorkingSet(), True),
     (FrankWolfe(), True),
     (FrankWolfe(steps="plain"), True),
@@ -491,11 +492,13 @@ def test_overlap_is_named():
             HardMarginSVC(kernel="linear", solver=solver, time_limit=5.0).fit(twins, [0, 0, 1, 1])
 
 
-@pytest.mark.parametrize("name", ["newton", "cd", "dc", "cascade", "pbm", "sodm", "dip", "dsvrg"])
+@pytest.mark.parametrize("name", ["newton", "cd", "dc", "cascade", "sodm", "dip", "dsvrg"])
 def test_other_solvers_are_refused(name):
     X, y = blobs()
     for model in (NuSVC(0.3, solver=name), HardMarginSVC(solver=name), NuSVR(solver=name)):
-        with pytest.raises(ValueError, match=rf"{name}.*'pairs', 'gilbert', 'saddle', 'exact'"):
+        with pytest.raises(
+            ValueError, match=rf"{name}.*'pairs', 'pbm', 'gilbert', 'saddle', 'exact'"
+        ):
             model.fit(X, y)
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.base import clone
+from sklearn.base import clone, is_regressor
 from sklearn.datasets import make_moons
 
-from margrave import SVC, SVR, KernelLogisticRegression, NuSVC, ODMClassifier
+from margrave import SVC, SVR, KernelLogisticRegression, NuSVC, NuSVR, ODMClassifier
 from margrave.engines import Arrivals, Recovery, Serial, ShardLost
 from margrave.rows import LocalPiece, RemoteRows
 from margrave.solvers import (
@@ -124,6 +124,8 @@ FITS = {
         kernel="linear", lam=10.0, intercept=None, tol=1e-2, solver=VarianceReduced(partitions=2)
     ),
     "hull": NuSVC(nu=0.3, gamma=1.0, solver=PairSwaps(partitions=2, size=32)),
+    "moving hull": NuSVC(nu=0.3, gamma=1.0, solver=BlockMinimization(blocks=3, rounds=3)),
+    "moving nu-svr": NuSVR(nu=0.3, gamma=1.0, solver=BlockMinimization(blocks=3, rounds=2)),
     "gilbert": NuSVC(nu=0.6, kernel="linear", tol=0.1, solver=FrankWolfe(partitions=2)),
 }
 KEPT_ELSEWHERE = ("moving", "fixed", "dc", "svr", "logistic")
@@ -144,7 +146,7 @@ def fitted(name, engine, elsewhere, monkeypatch):
     with monkeypatch.context() as patch:
         if elsewhere:
             patch.setattr("margrave.estimators._input.has_remote_rows", lambda engine, X: True)
-        return model.fit(X, TARGET if name == "svr" else Y)
+        return model.fit(X, TARGET if is_regressor(model) else Y)
 
 
 def assert_same(found, expected):

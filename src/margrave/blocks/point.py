@@ -37,6 +37,7 @@ _SAFETY = 10.0  # scores are assumed to be off by this multiple of the largest e
 class BlockState:
     """One problem's variables on the rows of a block: all that a checkpoint needs.
 
+    The scores include the linear term of the problem, if it has one.
     ``own`` is the contribution of the block's own variables to the scores, where it is known.
     ``active`` is the active set (shrinking); None if it is all rows.
     """
@@ -106,7 +107,7 @@ class Point:
         problem = self.problems[p]
         if problem is not None:
             self.problems[p] = replace(problem, intercept=intercept, y=y)
-        self.states[p] = BlockState(beta, np.zeros(len(beta)))
+        self.states[p] = replace(_zero(self.problems[p]), beta=beta, own=None)
 
     def support(self, p: int) -> Change:
         """Return the rows with a nonzero variable, and their variables."""
@@ -118,7 +119,8 @@ class Point:
         self, p: int, points: Points, coef: Floats, precision: str, deadline: float = FOREVER
     ) -> None:
         """Recompute the scores from the nonzero variables of all blocks."""
-        scores = self._sums(p, points, coef, precision, slice(None), deadline)
+        fixed = _zero(self.problems[p]).scores
+        scores = fixed + self._sums(p, points, coef, precision, slice(None), deadline)
         self.states[p] = BlockState(self.states[p].beta, scores)
 
     def certify(
@@ -141,6 +143,7 @@ class Point:
             has_loss = (value(y, C, f - far) > 0.0) | (value(y, C, f + far) > 0.0)
             needed = np.flatnonzero(((state.beta != 0.0) | has_loss) & ~fresh)
             exact = self._sums(p, points, coef, "float64", needed, deadline)
+            exact += problem.zero_scores[needed]
             drift = float(np.max(np.abs(exact - scores[needed]), initial=drift))
             scores[needed], fresh[needed] = exact, True
         self.states[p] = replace(state, scores=scores, own=None)
@@ -161,7 +164,7 @@ class Point:
             _sums_of_sides(y[rows], loss.gap(*some, scores + row_biases(y[rows], b)), b)
             for b in biases
         ]
-        dual = 0.5 * dot(state.beta, state.scores)
+        dual = 0.5 * dot(state.beta, state.scores + problem.zero_scores)
         dual += float(loss.conjugate(y, C, state.beta).sum())
         return np.array(gaps), np.array([dual, np.count_nonzero(state.beta), self.kernel_values])
 
@@ -240,7 +243,7 @@ class Point:
 
 def _zero(problem: Problem | None) -> BlockState:
     nothing = np.zeros(0 if problem is None else problem.n_rows)
-    return BlockState(nothing, nothing, nothing)
+    return BlockState(nothing, nothing if problem is None else problem.zero_scores, nothing)
 
 
 def sides_of(y: Floats, bias: Floats) -> list[slice | NDArray[np.bool_]]:

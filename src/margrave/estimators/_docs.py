@@ -39,9 +39,9 @@ _TEXTS = {
         combination that does not work raises a ValueError that names the alternatives.""",
     "hull_solver": """\
     solver : str or solver object, default="auto"
-        How to solve: "auto" and "pairs" (any kernel), "gilbert" (Frank-Wolfe; any kernel, best
-        where many rows are at their caps), "saddle" (linear kernel), "exact", or an object from
-        :mod:`margrave.solvers`.""",
+        How to solve: "auto" and "pairs" (any kernel), "pbm" (moving blocks; any kernel), "gilbert"
+        (Frank-Wolfe; any kernel, best where many rows are at their caps), "saddle" (linear kernel),
+        "exact", or an object from :mod:`margrave.solvers`.""",
     "budgets": """\
     engine : {"serial", "threads", "cuda", "dask", "mpi"}, engine or Dask client, default=None
         Where fits and predictions run: None for threads of this process, "cuda" for a graphics

@@ -54,7 +54,7 @@ class NuSVR(KernelRegressor):
         Penalty of errors outside the tube, positive; larger values mean less regularisation.
     <kernel>
     solver : str or solver object, default="auto"
-        How to solve: "auto", "pairs", "exact", or an object from :mod:`margrave.solvers`.
+        How to solve: "auto", "pairs", "pbm", "exact", or an object from :mod:`margrave.solvers`.
     <budgets>
 
     Attributes

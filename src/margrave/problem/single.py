@@ -107,6 +107,19 @@ class Problem(BaseProblem):
         """Whether nearly every row has a nonzero variable."""
         return self.loss.is_dense
 
+    @property
+    def zero_scores(self) -> Floats:
+        """Scores of zero variables: the linear term."""
+        return np.zeros(self.n_rows) if self.shift is None else self.shift
+
+    @property
+    def zero_primal(self) -> float:
+        """Primal value of zero variables."""
+        if self.shift is None:
+            return float(self.loss.core().value(self.y, self.C, np.zeros(self.n_rows)).sum())
+        # the loss of the zero model is the distance to one number: for twice the rows, half of it
+        return 0.5 * float(self.C @ np.abs(self.shift - np.median(self.shift)))
+
     def is_better_start(self, dual: float) -> bool:
         """Whether a point with this dual value is a better start than zero."""
         return dual < 0.0 or self.total > 0.0
@@ -174,9 +187,7 @@ class Problem(BaseProblem):
     def _fixed_part(self) -> _core.FixedPart | None:
         if self.shift is None:
             return None
-        # the loss of the zero model is the distance to one number: for twice the rows, half of it
-        bound = 0.5 * float(self.C @ np.abs(self.shift - np.median(self.shift)))
-        return _core.FixedPart(self.shift, np.empty(0), 0.0, 0.0, bound)
+        return _core.FixedPart(self.shift, np.empty(0), 0.0, 0.0, self.zero_primal)
 
     def restrict(self, rows: RowNumbers) -> Problem:
         """Return the problem on some of its rows alone, with a copy of these rows of the data."""

@@ -56,7 +56,7 @@ SOLVERS: dict[str, Callable[[], Solver]] = {
     "saddle": Saddle,
 }
 # those that solve hull problems: NuSVC, NuSVR and HardMarginSVC
-HULL_SOLVERS = {name: SOLVERS[name] for name in ("pairs", "gilbert", "saddle", "exact")}
+HULL_SOLVERS = {name: SOLVERS[name] for name in ("pairs", "pbm", "gilbert", "saddle", "exact")}
 
 __all__ = [
     "HULL_SOLVERS",

@@ -1,7 +1,8 @@
 """The choice behind ``solver="auto"``, from measurements of `benchmarks`.
 
-NuSVC, NuSVR and HardMarginSVC (hull problems) use pair swaps. With many rows and a
-narrow kernel, or very many and a kernel that decays with the distance, divide and conquer is used.
+NuSVC, NuSVR and HardMarginSVC (hull problems) use pair swaps, with many rows and a narrow kernel
+after moving blocks, which are `pbm` among workers. Of other problems, with many rows and a narrow
+kernel, or very many and a kernel that decays with the distance, divide and conquer is used.
 Otherwise workers in other processes use block minimization, and a single process solves the whole
 problem at once (`whole.py` chooses how).
 """
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 from margrave.problem import BaseProblem, Floats, Solution
 from margrave.solvers.base import Settings
 from margrave.solvers.distributed.block_minimization import BlockMinimization, is_elsewhere
-from margrave.solvers.divide.divide_and_conquer import DivideAndConquer, is_worthwhile
+from margrave.solvers.divide.divide_and_conquer import DivideAndConquer, is_local, is_worthwhile
 from margrave.solvers.hull.pairs import PairSwaps
 from margrave.solvers.whole import solve_whole
 
@@ -29,7 +30,11 @@ class Auto:
     ) -> list[Solution]:
         """Solve the problems."""
         if problems[0].is_hull:
-            return PairSwaps().solve(problems, settings, starts)
+            on_card = problems[0].data.device is not None  # where neither is measured
+            moving = starts is None and not on_card and is_local(problems)
+            if moving and is_elsewhere(problems, settings):
+                return BlockMinimization().solve(problems, settings)
+            return PairSwaps().solve_after(problems, settings, starts, moving)
         is_remote = problems[0].data.is_remote  # these rows stay where they are
         if starts is None and is_worthwhile(problems) and not is_remote:
             return DivideAndConquer().solve(problems, settings)

@@ -13,11 +13,15 @@ before the optimum. So after the first round every worker gets a copy of the act
 move (`solvers/kernel/moving_blocks.py`), with rounds of the working set between them; the shards
 keep all rows, and update the scores of those that are not active. Where the copy does not fit into
 memory, the distributed working set (`working_set.py`) continues on the shards.
+
+Hulls (NuSVC, NuSVR, HardMarginSVC) have no first round of fixed blocks, because a block may have no
+feasible variables of its own: their blocks move from a start on (`solvers/hull/starts.py`), and the
+variables of each class keep their sum in every block.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -49,10 +53,13 @@ from margrave.solvers.distributed.checkpoint import Checkpoint, identity, warned
 from margrave.solvers.distributed.cluster import Cluster
 from margrave.solvers.distributed.working_set import DistributedSet
 from margrave.solvers.divide.parts import Division, PartOptions
-from margrave.solvers.hull.distance import HullCore
+from margrave.solvers.hull.distance import HullCore, first_rows, refuse_overlap
+from margrave.solvers.hull.starts import hull_starts
 from margrave.solvers.kernel.active_set import ActiveSet
 from margrave.solvers.kernel.descent import Kernels, descend
 from margrave.solvers.kernel.moving_blocks import BlockPlan
+from margrave.solvers.kernel.sample_start import start_from_sample
+from margrave.solvers.kernel.working_set import core_of
 from margrave.solvers.line_search import best_step
 
 _ROUGH = 1e-3  # tolerance of the blocks down to which single precision and few steps suffice
@@ -64,7 +71,6 @@ FINISHES = ("working_set", None)
 _LINEAR = ("hinge", "pinball")  # losses whose conjugate is linear between its bounds
 _SIGMA, _HALVINGS = 0.01, 30  # of Armijo's rule, for which the paper has no numbers
 _MOST_SHARDS = 500  # a call of all costs about a tenth of a millisecond for each
-_ONLY_FIXED = (0, 1)  # rounds: blocks move from the second one on
 
 
 class BlockMinimization(BaseEstimator):  # type: ignore[misc]
@@ -90,7 +96,8 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
     moving : bool
         Whether every round has blocks of its own, of about 2,000 active rows, or as many as
         `blocks`. Without it, as published, blocks stay, and there is one round by default if
-        the working-set solver follows; finish=None then needs an intercept that is not free.
+        the working-set solver follows; finish=None then needs an intercept that is not free. The
+        blocks of NuSVC, NuSVR and HardMarginSVC have to move.
     as_published : bool, default=False
         The printed rounds alone: blocks stay, and the step is that of equation 13 for the hinge
         loss, which stays zero once a variable is at its bound, and Armijo's rule for the others.
@@ -140,19 +147,17 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
         starts: Sequence[Floats] | None = None,
     ) -> list[Solution]:
         """Solve the problems: rounds for all of them, then one after the other."""
-        return self.solve_from(problems, settings, starts, lambda shards: 0)
+        solvable = self._checked(problems)
+        if solvable[0].data.device is not None:
+            solutions = descend(solvable, settings, starts, self._core_on_card, "pbm", self.size)
+        else:
+            solutions = self._in_shards(solvable, settings, starts)
+        return refuse_overlap(solvable, solutions, settings)
 
-    def solve_from(
-        self,
-        problems: Sequence[BaseProblem],
-        settings: Settings,
-        starts: Sequence[Floats] | None,
-        exchanged: Callable[[int], int],
+    def _in_shards(
+        self, problems: list[Problem], settings: Settings, starts: Sequence[Floats] | None
     ) -> list[Solution]:
-        """Solve the problems; to find the starts has taken `exchanged` bytes for so many shards."""
-        problems = self._checked(problems)
-        if problems[0].data.device is not None:
-            return descend(problems, settings, starts, self._core_on_card, "pbm", self.size)
+        """Solve the problems with their rows in shards on an engine."""
         division = Division(problems, settings, "pbm")
         moves = self._moves(problems, settings, division.engine)
         kept = found = None
@@ -160,16 +165,27 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
             kept = Checkpoint(self.checkpoint, identity(problems, solver="pbm"))
             found = kept.load()
         parts = Parts(found[0]["label"]) if found else self._parts(division, problems)
-        begun = problems if starts is not None else division.problems
+        exchanged = 0
+        if problems[0].is_hull and starts is None and not found:
+            try:
+                begins = hull_starts(problems, settings, self.size)
+            except KeyboardInterrupt:
+                settings.progress.interrupt()
+                starts = [first_rows(problem) for problem in problems]
+                return descend(problems, settings, starts, core_of, "pbm", self.size)
+            starts = [begin.beta for begin in begins]
+            exchanged = sum(begin.exchanged(len(parts)) for begin in begins)
+        with_rounds = starts is None and not problems[0].is_hull
+        begun = division.problems if with_rounds else problems
         with Cluster(begun, parts, settings, division.engine, kept) as cluster:
-            cluster.exchanged += exchanged(len(parts))
-            run = _Run(self, cluster, division, list(problems), settings, moves)
+            cluster.exchanged += exchanged
+            run = _Run(self, cluster, division, problems, settings, moves, with_rounds)
             if found:
                 run.resume(*found)
             elif starts is not None:
                 run.start(starts)
             with closing(run):
-                solutions = run.solve(with_rounds=starts is None)
+                solutions = run.solve()
         if kept is not None and all(solution.converged for solution in solutions):
             with warned("the checkpoint was not removed"):
                 kept.remove()
@@ -196,14 +212,19 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
             rounds=self.rounds,
             has_set=self.finish is not None,
         )
+        if start is None and problem.is_hull:
+            start = start_from_sample(problem, kernels, precision, floor)
         core: Core = ActiveSet(problem, kernels, precision, start, floor, plan)
         return HullCore(core, problem) if problem.is_hull else core
 
     def _moves(self, problems: Sequence[Problem], settings: Settings, engine: Engine) -> bool:
         """Whether blocks move; not where copies of the rows might not fit into memory."""
-        if not self.moving or self.rounds in _ONLY_FIXED:
+        if self._stays(problems):
             return False
-        copies = 3 * size_in_bytes(problems[0].data.X)  # the rows, packed, and packed for all rows
+        data = problems[0].data
+        times = max(1.0, *(problem.n_rows / data.n_rows for problem in problems))
+        # the rows, packed, and packed for all rows
+        copies = int(3 * times * size_in_bytes(data.X))
         workers = engine.n_workers if engine.is_remote else 1
         memory = min(
             settings.memory // 2, engine.share(workers, settings.threads, settings.memory)[1]
@@ -214,6 +235,14 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
                 f" is room for {in_words(memory)}; use finish='working_set', or raise memory_limit"
             )
         return copies <= memory
+
+    def _stays(self, problems: Sequence[Problem]) -> bool:
+        """Whether no round is left for blocks that move; the first is one of fixed blocks.
+
+        Hulls have none, because a block may have no feasible solution of its own.
+        """
+        only_fixed = (0,) if problems[0].is_hull else (0, 1)
+        return not self.moving or self.rounds in only_fixed
 
     def _parts(self, division: Division[Problem], problems: Sequence[Problem]) -> Parts:
         """Assign rows to blocks."""
@@ -230,7 +259,7 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
         if count == 1:
             return Parts(np.zeros(n, dtype=np.int64))
         if partition is None:
-            by_distance = data.kernel.is_shift_invariant
+            by_distance = data.kernel.is_shift_invariant and not problems[0].is_hull
             partition = clustering(data.kernel) if by_distance else "random"
         parts = division.split(resolve_partition(partition), count, settings.seed)
         return parts or Random().split(data, count, settings.seed)
@@ -255,7 +284,11 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
         if self.finish not in FINISHES:
             raise ValueError(f"finish must be 'working_set' or None, got {self.finish!r}")
         free = any(p.intercept == "free" for p in problems)
-        if self.finish is None and free and (not self.moving or self.rounds in _ONLY_FIXED):
+        if problems[0].is_hull and not self.moving:
+            raise ValueError(
+                "the blocks of NuSVC, NuSVR and HardMarginSVC have to move; use moving=True"
+            )
+        if self.finish is None and free and self._stays(found):
             raise ValueError(
                 "without moving blocks finish=None cannot find a free intercept, which no block can"
                 " move by itself; use intercept='regularized' or None, or finish='working_set'"
@@ -274,8 +307,10 @@ class _Run:
         problems: list[Problem],
         settings: Settings,
         moves: bool,
+        with_rounds: bool,
     ) -> None:
-        self.moves = moves  # blocks, after the first round
+        self.moves = moves  # blocks, after those that do not
+        self.with_rounds = with_rounds  # of blocks that do not move
         self.solver, self.cluster, self.division = solver, cluster, division
         self.problems, self.settings = problems, settings
         self.done, self.kernel_values = 0, 0
@@ -317,14 +352,16 @@ class _Run:
             for p in range(numbers["p"] + 1):  # the working set had begun with these
                 self.cluster.problems[p] = self.problems[p]
             self.kept, self.finished = numbers, numbers["p"]
-        self.done = numbers["done"] if numbers["phase"] == "rounds" else self.limit or 0
+        self.done = 0
+        if self.with_rounds:
+            self.done = numbers["done"] if numbers["phase"] == "rounds" else self.limit or 0
         self.idle = numbers.get("idle", 0)
         self.cluster.resume(arrays, numbers)
 
-    def solve(self, with_rounds: bool) -> list[Solution]:
+    def solve(self) -> list[Solution]:
         """Rounds, then the working set."""
         try:
-            if with_rounds and not self.kept and self._rounds() and self.early is not None:
+            if self.with_rounds and not self.kept and self._rounds() and self.early is not None:
                 return self.early
         except KeyboardInterrupt:  # some blocks may have made a step, and others not
             self.settings.progress.interrupt()

@@ -168,10 +168,12 @@ def identity(problems: Sequence[Problem], **parameters: object) -> dict[str, Any
     data, kernel = problems[0].data, problems[0].data.kernel
     name = kernel.name if isinstance(kernel.name, str) else kernel.name.__qualname__
     kinds = [(problem.loss, problem.intercept, problem.total) for problem in problems]
+    both = [(problem.y, problem.shift) for problem in problems]
+    targets = [numbers for pair in both for numbers in pair if numbers is not None]
     return {
         "version": version_of("margrave"),
         "parameters": _digest(repr((data.X.shape, name, kernel.numbers, kinds, parameters))),
-        "targets": _digest(*(problem.y for problem in problems)),
+        "targets": _digest(*targets),
         "weights": _digest(*(problem.C for problem in problems)),
         "rows": [list(one) for one in digests_of(data.X, _ROWS)],
     }

@@ -75,9 +75,7 @@ class Cluster:
 
     def bound(self, p: int) -> float:
         """The loss of zero scores; minus it is a lower bound on the dual value."""
-        problem = self.problems[p]
-        nothing = np.zeros(problem.n_rows)
-        return float(problem.loss.core().value(problem.y, problem.C, nothing).sum())
+        return self.problems[p].zero_primal
 
     # --- calls -----------------------------------------------------------------------------
 
@@ -127,8 +125,8 @@ class Cluster:
         """Variables and scores of a problem at the last checkpoint."""
         states = self.saved[0]
         if states is None:
-            nothing = np.zeros(self.problems[p].n_rows)
-            return nothing, nothing
+            problem = self.problems[p]
+            return np.zeros(problem.n_rows), problem.zero_scores
         return self._joined(p, states)
 
     def become(self, p: int, problem: Problem, beta: Floats, precision: str) -> None:

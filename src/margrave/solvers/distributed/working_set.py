@@ -427,7 +427,7 @@ class DistributedSet:
         sums = np.zeros(problem.n_rows)
         for (_, rows), own in zip(self._places(is_active), found, strict=True):
             sums[rows] = own
-        others = scores - sums if fewer is inside else sums
+        others = scores - sums if fewer is inside else sums + problem.zero_scores
         loss = problem.loss.core(floor_for(self.cluster.settings.tol))
         gaps = loss.gap(problem.y, problem.C, beta, scores + row_biases(problem.y, self.state.bias))
         return fixed_part(
@@ -520,8 +520,7 @@ class DistributedSet:
         """
         if self.cluster.saved[1][self.p] is self.problem:
             return self.cluster.last(self.p)
-        nothing = np.zeros(self.problem.n_rows)
-        return nothing, nothing
+        return np.zeros(self.problem.n_rows), self.problem.zero_scores
 
     # --- figures -----------------------------------------------------------------------------
 
@@ -590,7 +589,8 @@ class DistributedSet:
         problem, b = self.problem, row_biases(self.problem.y, self.state.bias)
         loss = problem.loss.core(floor_for(self.cluster.settings.tol))
         gap = float(loss.gap(problem.y, problem.C, beta, scores + b).sum())
-        dual = 0.5 * float(beta @ scores) + float(loss.conjugate(problem.y, problem.C, beta).sum())
+        dual = 0.5 * float(beta @ (scores + problem.zero_scores))
+        dual += float(loss.conjugate(problem.y, problem.C, beta).sum())
         self.bytes = 0
         self._record(gap, dual, int(np.count_nonzero(beta)))
         return {**self.state.last, "ago": 0.0}

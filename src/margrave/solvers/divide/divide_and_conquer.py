@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -189,11 +190,19 @@ def is_worthwhile(problems: Sequence[BaseProblem]) -> bool:
     first = problems[0]
     return (
         is_single(first)
-        and max(problem.n_rows for problem in problems) >= _MANY_ROWS
-        and first.data.kernel.is_shift_invariant
         and not first.is_dense
         and first.total == 0.0
-        and (first.n_rows >= _VERY_MANY_ROWS or _is_narrow(first.data))
+        and is_local(problems, _VERY_MANY_ROWS)
+    )
+
+
+def is_local(problems: Sequence[BaseProblem], many: float = inf) -> bool:
+    """Whether there are many rows, with a kernel that is narrow or decays and `many` of them."""
+    first = problems[0]
+    return (
+        max(problem.n_rows for problem in problems) >= _MANY_ROWS
+        and first.data.kernel.is_shift_invariant
+        and (first.n_rows >= many or _is_narrow(first.data))
     )
 
 

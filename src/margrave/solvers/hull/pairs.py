@@ -20,16 +20,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from sklearn.base import BaseEstimator
 
-from margrave.engines.base import size_of
-from margrave.problem import BaseProblem, Floats, Problem, Solution
+from margrave.problem import BaseProblem, Floats, Solution
 from margrave.solvers.base import Settings, check_integer, refuse_remote, refuse_unless
 from margrave.solvers.distributed.block_minimization import BlockMinimization, is_elsewhere
-from margrave.solvers.hull.distance import first_rows, refuse_overlap
-from margrave.solvers.kernel.descent import Kernels, descend
-from margrave.solvers.kernel.sample_start import SampleStart, has_sample_start, sample_start
+from margrave.solvers.hull.distance import refuse_overlap
+from margrave.solvers.kernel.descent import descend
 from margrave.solvers.kernel.working_set import core_of
 
 
@@ -63,65 +62,27 @@ class PairSwaps(BaseEstimator):  # type: ignore[misc]
         starts: Sequence[Floats] | None = None,
     ) -> list[Solution]:
         """Solve the problems."""
+        return self.solve_after(problems, settings, starts, moving=False)
+
+    def solve_after(
+        self,
+        problems: Sequence[BaseProblem],
+        settings: Settings,
+        starts: Sequence[Floats] | None,
+        moving: bool,
+    ) -> list[Solution]:
+        """Solve the problems; with many rows in one block by `moving` blocks first."""
         check_integer("size", self.size, 2)
         check_integer("partitions", self.partitions, 1)
         problems = refuse_unless("pairs", problems, ("free",), ("hull",))
         refuse_remote("pairs", problems)
         elsewhere = is_elsewhere(problems, settings)
         if not elsewhere and self.partitions is None:
-            solutions = descend(problems, settings, starts, core_of, "pairs", self.size)
-        else:
-            solutions = self._in_blocks(problems, settings, starts)
-        return refuse_overlap(problems, solutions, settings)
-
-    def _in_blocks(
-        self, problems: Sequence[Problem], settings: Settings, starts: Sequence[Floats] | None
-    ) -> list[Solution]:
-        """The distributed working set, started from a sample or from the first rows."""
-        if any(problem.shift is not None for problem in problems):
-            raise ValueError(
-                "the solver 'pairs' works with NuSVR only in this process and in one block; leave"
-                " out engine and partitions"
-            )
-        samples: list[SampleStart | None] = [None] * len(problems)
-        if starts is None:
-            kernels = Kernels(problems[0].data, settings, 1, self.size)
-            try:
-                begun = [_start(problem, kernels) for problem in problems]
-                starts, samples = [beta for beta, _ in begun], [sample for _, sample in begun]
-            except KeyboardInterrupt:
-                settings.progress.interrupt()
-                starts = [first_rows(problem) for problem in problems]
-                return descend(problems, settings, starts, core_of, "pairs", self.size)
+            make_core = partial(core_of, moving=moving)
+            solutions = descend(problems, settings, starts, make_core, "pairs", self.size)
+            return refuse_overlap(problems, solutions, settings)
         blocks = BlockMinimization(
             blocks=self.partitions, partition="random", rounds=0, size=self.size
         )
-        solutions = blocks.solve_from(
-            *(problems, settings, starts),
-            lambda shards: sum(
-                _exchanged(problem, start, shards)
-                for problem, start in zip(problems, samples, strict=True)
-            ),
-        )
+        solutions = blocks.solve(problems, settings, starts)
         return [replace(solution, solver="pairs") for solution in solutions]
-
-
-def _start(problem: Problem, kernels: Kernels) -> tuple[Floats, SampleStart | None]:
-    """Feasible variables, and the sample that they come from."""
-    found = None
-    if has_sample_start(problem, kernels):
-        found = sample_start(problem, kernels, "float64", 0.0)
-    return first_rows(problem) if found is None else found.beta, found
-
-
-def _exchanged(problem: Problem, start: SampleStart | None, shards: int) -> int:
-    """Bytes that a start from a sample takes where the rows are in shards.
-
-    The rows and labels of the sample go to the driver, its model to all shards, scores back.
-    """
-    if start is None:
-        return 0
-    X, at = problem.data.X, problem.data_rows
-    sample, model = (size_of(X[at[rows]]) + 8 * len(rows) for rows in (start.sample, start.model))
-    scores = 8 * problem.n_rows if len(start.model) else 0
-    return sample + shards * model + scores

@@ -11,8 +11,8 @@ One step for all blocks is as good as one for each: on covtype.binary (100,000 r
 block gains 2 % more in the first round and nothing afterwards. With fixed blocks, rows on both
 sides of a border push each other back and forth for ever; a border of one round is inside a block
 of the next. The few rounds between them settle what no block can: with a free intercept a block
-keeps the sum of its variables, and only a working set with rows of several blocks moves a sum from
-one to the other. `MovingBlocks.round` is one round of blocks.
+keeps the sum of its variables (of hulls that of each class), and only a working set with rows of
+several blocks moves a sum from one to the other. `MovingBlocks.round` is one round of blocks.
 """
 
 from __future__ import annotations

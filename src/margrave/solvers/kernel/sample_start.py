@@ -46,6 +46,16 @@ def has_sample_start(problem: Problem, kernels: Kernels) -> bool:
     return fits and problem.n_rows >= 2 * _SMALLEST_SAMPLE and problem.data.is_native
 
 
+def start_from_sample(
+    problem: Problem, kernels: Kernels, precision: str, floor: float
+) -> Floats | None:
+    """Variables from a sample; None where none is needed, or if the time is over."""
+    if not has_sample_start(problem, kernels):
+        return None
+    found = sample_start(problem, kernels, precision, floor)
+    return None if found is None else found.beta
+
+
 def sample_start(
     problem: Problem, kernels: Kernels, precision: str, floor: float
 ) -> SampleStart | None:

@@ -29,7 +29,7 @@ from margrave.solvers.kernel.active_set import ActiveSet
 from margrave.solvers.kernel.descent import Kernels, descend
 from margrave.solvers.kernel.joint import joint_core
 from margrave.solvers.kernel.moving_blocks import BlockPlan
-from margrave.solvers.kernel.sample_start import has_sample_start, sample_start
+from margrave.solvers.kernel.sample_start import start_from_sample
 
 _MANY_ROWS = 40_000  # rows from which shrinking saves most of the work
 
@@ -140,9 +140,8 @@ def core_of(
     if is_joint(problem):
         return joint_core(problem, kernels, precision, start)
     assert is_single(problem)
-    if start is None and has_sample_start(problem, kernels):
-        found = sample_start(problem, kernels, precision, floor)
-        start = None if found is None else found.beta
+    if start is None:
+        start = start_from_sample(problem, kernels, precision, floor)
     core: Core
     if problem.n_rows >= _MANY_ROWS and problem.data.is_native and not problem.is_dense:
         plan = _plan(kernels) if moving else None
