@@ -46,7 +46,8 @@ class JointPoint {
                                : std::max(0.0, double(c == y_[i]) - start[i * k_ + c] / C_[i]);
                     sum += p[c];
                 }
-                for (int c = 0; c < k_; ++c) p[c] /= sum;
+                if (std::fabs(sum - 1) > 1e-15 * k_)
+                    for (int c = 0; c < k_; ++c) p[c] /= sum;
                 set_beta(i);
             }
         });
@@ -108,8 +109,16 @@ class JointPoint {
     }
 
     void set_beta(std::int64_t i) {
+        const double* p = p_.data() + i * k_;
         for (int c = 0; c < k_; ++c)
-            beta[i * k_ + c] = C_[i] * (double(c == y_[i]) - p_[i * k_ + c]);
+            beta[i * k_ + c] = C_[i] * (c == y_[i] ? others(p, y_[i], k_) : -p[c]);
+    }
+
+    // What a step from p = `old` to `now` changes in beta; its sum is zero, as that of beta.
+    void change_of(std::int64_t i, const double* old, const double* now, double* by) const {
+        for (int c = 0; c < k_; ++c) by[c] = old[c] - now[c];
+        by[y_[i]] = -others(by, y_[i], k_);
+        for (int c = 0; c < k_; ++c) by[c] *= C_[i];
     }
 
     // A row's scores with the bias.
@@ -274,8 +283,9 @@ class JointPoint {
             std::copy(p, p + k_, old.begin());
             loss.step(p, row.data(), y_[i], k_, C_[i] * double(kernel[s][s]), z.data());
             ++steps_;
+            change_of(i, old.data(), p, z.data());
             for (int c = 0; c < k_; ++c) {
-                const double by = C_[i] * (old[c] - p[c]);
+                const double by = z[c];
                 if (by == 0) continue;
                 double* to = f[c].data();
                 const T* from = kernel[s];
@@ -300,7 +310,8 @@ class JointPoint {
             const double* then = before.data() + s * k_;
             if (std::equal(now, now + k_, then)) continue;
             changed.push_back(i);
-            for (int c = 0; c < k_; ++c) change.push_back(C_[i] * (then[c] - now[c]));
+            change.resize(changed.size() * k_);
+            change_of(i, then, now, change.data() + (changed.size() - 1) * k_);
         }
         const Subset from = Subset::of(changed);
         const Subset all{nullptr, 0, std::int64_t(y_.size())};

@@ -7,18 +7,25 @@
 // p.
 #pragma once
 #include <algorithm>
-#include <functional>
 
 #include "loss.hpp"
 
 namespace margrave {
+
+// The sum of the other classes: 1 - p_y without cancellation.
+inline double others(const double* p, int y, int k) {
+    double sum = 0;
+    for (int c = 0; c < k; ++c)
+        if (c != y) sum += p[c];
+    return sum;
+}
 
 struct CrammerSinger {
     static constexpr const char* name = "crammer_singer";
     static double offset(int c, int y) { return c != y; }
     static double start(int c, int y, int) { return c == y; }
     static double value(const double* f, int y, int k) { return top(f, y, k) - f[y]; }
-    static double h(const double* p, int y, int) { return p[y] - 1; }
+    static double h(const double* p, int y, int k) { return -others(p, y, k); }
     static double gap(const double* p, const double* f, int y, int k) {
         const double most = top(f, y, k);
         double sum = 0;
@@ -26,6 +33,7 @@ struct CrammerSinger {
         return sum;
     }
     // Minimises curvature/2 |p - p0|^2 - sum_c p_c (f_c + [c != y]) over the simplex: a projection.
+    // p_y is often 1 up to rounding, so that the difference is taken from the other classes.
     static void step(double* p, const double* f, int y, int k, double curvature, double* z) {
         if (!(curvature > 0)) {
             int best = 0;
@@ -34,21 +42,29 @@ struct CrammerSinger {
             for (int c = 0; c < k; ++c) p[c] = c == best;
             return;
         }
-        for (int c = 0; c < k; ++c) {
-            p[c] += (f[c] + offset(c, y)) / curvature;
-            z[c] = p[c];
+        const double own = f[y] / curvature - others(p, y, k);  // without the one
+        for (int c = 0; c < k; ++c) z[c] = p[c] + (f[c] + offset(c, y)) / curvature;
+        z[y] = own + 1;
+        // sum_c max(0, z_c - level) = 1, by dropping classes below the level of those that are left
+        double level = -kInfinity;
+        for (;;) {
+            double sum = z[y] > level ? own : -1;
+            int count = 0;
+            for (int c = 0; c < k; ++c) {
+                if (!(z[c] > level)) continue;
+                ++count;
+                if (c != y) sum += z[c];
+            }
+            const double next = sum / count;
+            if (!(next > level)) break;
+            level = next;
         }
-        std::sort(z, z + k, std::greater<double>());
-        double sum = 0;
-        double level = 0;
-        for (int c = 0; c < k; ++c) {
-            sum += z[c];
-            if (z[c] - (sum - 1) / (c + 1) > 0) level = (sum - 1) / (c + 1);
-        }
-        for (int c = 0; c < k; ++c) p[c] = std::max(0.0, p[c] - level);
+        for (int c = 0; c < k; ++c) p[c] = std::max(0.0, z[c] - level);
+        p[y] = std::max(0.0, 1 - others(p, y, k));
     }
 
   private:
+    static constexpr double kLargest = 1e15;  // steps above this have no digits for the simplex
     static double top(const double* f, int y, int k) {
         double most = -kInfinity;
         for (int c = 0; c < k; ++c) most = std::max(most, f[c] + offset(c, y));

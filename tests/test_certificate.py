@@ -232,8 +232,14 @@ def test_combination_of_long_rows_that_cancel():
     assert not judge(recipe)[0]
 
 
-def test_a_kernel_that_is_indefinite_by_little():
-    recipe = Recipe(745, "KernelLogisticRegression", None, "sigmoid", n=2)
+INDEFINITE = [
+    Recipe(745, "KernelLogisticRegression", None, "sigmoid", n=2),
+    Recipe(1795134010, "NuSVR", None, "sigmoid", n=2, d=2, constant=True, heavy=1e8),
+]
+
+
+@pytest.mark.parametrize("recipe", INDEFINITE, ids=lambda recipe: recipe.estimator)
+def test_a_kernel_that_is_indefinite_by_little(recipe):
     assert not judge(recipe)[0]
 
 
@@ -247,6 +253,16 @@ STEEP = [
 def test_kernels_that_are_steep_at_zero(recipe):
     """A small power of a distance makes much of its last digits."""
     assert not judge(recipe)[0]
+
+
+@pytest.mark.parametrize(("C", "tol"), [(100.0, 1e-8), (1e4, 1e-6), (1e6, 1e-3)])
+def test_shares_of_the_own_class_that_are_nearly_one(C, tol):
+    """Variables of a 1e-6th of C, and kernel values up to 1e4: C (1 - p) would have no digits."""
+    recipe = Recipe(
+        *(889347, "SVC", "hinge", "poly"),
+        **{"multi_class": "crammer_singer", "tol": tol, "n": 2, "d": 1, "apart": 3.0, "C": C},
+    )
+    assert recipe.fit().converged_ and not judge(recipe)[0]
 
 
 def test_scores_beyond_double_precision_are_no_secret():

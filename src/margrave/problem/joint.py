@@ -13,6 +13,8 @@ from margrave.problem.data import Data, Floats, RowNumbers
 
 # rows at a time: the cost of a step is their number times that of the classes
 _LARGEST_JOINT_SET = 1024
+_RHO = 0.5  # times the mean of the kernel's diagonal: larger ones slow down the rounds
+_REACH = 10.0  # of the steps to intercepts, where small weights make the sums of beta small
 
 
 @dataclass(frozen=True)
@@ -135,5 +137,13 @@ class JointProblem(BaseProblem):
         """Dual variables C (e_y - p) of points p of the simplex."""
         beta: Floats = -self.C[:, None] * shares
         own = np.arange(len(self.y)), self.y
-        beta[own] = self.C * (1.0 - shares[own])
+        beta[own] = 0.0
+        beta[own] = -beta.sum(axis=1)  # C (1 - p_y) would lose digits where p_y is nearly 1
         return beta
+
+    @property
+    def multiplier(self) -> float:
+        """What is added to the kernel to find free intercepts."""
+        if self.intercept != "free":
+            return 0.0
+        return max(_RHO * self.data.mean_diagonal(), _REACH / float(self.C.sum()))

@@ -23,7 +23,9 @@ class JointGap:
     def by_scores(self, solution: Solution, closely: bool) -> Certificate:
         """Of the model with the coefficients beta, whose scores are in the solution."""
         beta, f = solution.beta, solution.scores
-        bounds = Errors(self.problem.data, beta, self.problem.offset)
+        # the solver's scores are those of the kernel K + multiplier, less the multiplier's part
+        offset = self.problem.offset + self.problem.multiplier
+        bounds = Errors(self.problem.data, beta, offset)
         errors = bounds.quick()
         if closely:
             f, errors = bounds.closely(np.arange(len(beta)), f, self.threads)

@@ -24,8 +24,6 @@ from margrave.problem import Floats, JointProblem
 from margrave.rounds import Core, Record
 from margrave.solvers.kernel.descent import Kernels
 
-_RHO = 0.5  # times the mean of the kernel's diagonal: larger ones slow down the rounds
-_REACH = 10.0
 _MOST_UPDATES = 200
 _SHARPEST = 1e-9  # smallest width of a smooth maximum, in margins
 
@@ -47,8 +45,7 @@ class _FreeIntercepts:
         self, problem: JointProblem, kernels: Kernels, precision: str, start: Floats | None
     ) -> None:
         self.problem = problem
-        # with small weights C the sums are small, and steps to intercepts of size one must be long
-        self.rho = max(_RHO * problem.data.mean_diagonal(), _REACH / float(problem.C.sum()))
+        self.rho = problem.multiplier
         self.rows = kernels.rows(precision, self.rho, cache=False)
         self.core = problem.core(self.rows, start, kernels.size, 0.0)
         self.b = np.zeros(problem.n_classes)
@@ -133,8 +130,8 @@ class _FreeIntercepts:
         self.stopped_by_user |= interrupted
         if sums is None:
             return None
-        # (K + rho) (beta + shift) = K (beta + shift): the sums are zero
-        self.point = beta + shift, scores + sums
+        balanced = beta + shift
+        self.point = balanced, scores + sums - self.rho * balanced.sum(axis=0)
         return self._figures_of(*self.point)
 
     def _figures_of(self, beta: Floats, scores: Floats) -> Record:
