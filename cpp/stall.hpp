@@ -62,7 +62,7 @@ class StallRule {
     }
 
     // Its whole state, for checkpoints.
-    static constexpr std::size_t kNumbers = 10;
+    static constexpr std::size_t kNumbers = 11;
     std::array<double, kNumbers> state() const {
         return {best_gap_,
                 best_dual_,
@@ -73,7 +73,8 @@ class StallRule {
                 slow_.gap,
                 double(marked_round_),
                 double(fallen_round_),
-                double(slow_.round)};
+                double(slow_.round),
+                double(are_apart_)};
     }
     void restore(const std::array<double, kNumbers>& kept) {
         best_gap_ = kept[0];
@@ -86,15 +87,20 @@ class StallRule {
         marked_round_ = std::int64_t(kept[7]);
         fallen_round_ = std::int64_t(kept[8]);
         slow_.round = std::int64_t(kept[9]);
+        are_apart_ = kept[10] != 0;
     }
 
   private:
     // Hulls that overlap have the distance zero, which takes long to reach. No direction separates
-    // them so far, and the distance is zero but for rounding, or small and no longer falling.
+    // them, and the distance is zero but for rounding, or small and no longer falling. In double
+    // precision a direction that once separated them shows that a small distance is one.
     bool hulls_overlap(std::int64_t rounds, const Round& last, double size) {
-        if (!(last.dual > 0 && last.primal >= last.dual)) return false;
+        if (!(last.dual > 0 && last.primal >= last.dual)) {
+            are_apart_ = true;
+            return false;
+        }
         if (last.dual <= (is_single_ ? 1e-6 : 1e-12) * size) return true;
-        if (rounds < fallen_round_ + 30) return false;
+        if (rounds < fallen_round_ + 30 || (are_apart_ && !is_single_)) return false;
         const bool slow = last.dual > 0.9 * fallen_dual_;
         fallen_round_ = rounds;
         fallen_dual_ = last.dual;
@@ -113,6 +119,7 @@ class StallRule {
     double marked_gap_ = kInfinity;
     std::int64_t fallen_round_ = 0;
     double fallen_dual_ = kInfinity;
+    bool are_apart_ = false;  // whether a direction has separated them
 };
 
 }  // namespace margrave

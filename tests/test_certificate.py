@@ -265,6 +265,13 @@ def test_shares_of_the_own_class_that_are_nearly_one(C, tol):
     assert recipe.fit().converged_ and not judge(recipe)[0]
 
 
+@pytest.mark.parametrize("seed", [778068, *range(6)])
+def test_hulls_that_are_close_to_each_other(seed):
+    """Classes that alternate along a line are 1e-4 apart, and pairs approach that slowly."""
+    recipe = Recipe(seed, "HardMarginSVC", None, "rbf", n=8, d=1, apart=3.0)
+    assert recipe.fit().converged_ and not judge(recipe)[0]
+
+
 def test_scores_beyond_double_precision_are_no_secret():
     """A cubic kernel of rows of 1e300 overflows; whoever asks is told."""
     rng = np.random.default_rng(0)
