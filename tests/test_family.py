@@ -146,7 +146,7 @@ def test_pickle_clone_and_warm_start(estimator):
     if getattr(estimator, "multi_class", "") not in ("crammer_singer", "softmax"):
         assert model.n_iter_ == 0
     np.testing.assert_allclose(output(model, X), first, atol=0.3)
-    model.fit(X[:-1], y[:-1])  # another number of rows: starts cold
+    model.fit(X[:-1], y[:-1])  # another number of rows
     assert model.converged_
 
 

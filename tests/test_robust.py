@@ -243,7 +243,7 @@ def test_warm_start(slow, caplog):
     assert model.n_iter_ > 0 and model.converged_
     fresh = SVC(C=1.2, tol=1e-8).fit(X, y)
     assert model.objective_ == pytest.approx(fresh.objective_, rel=2e-8)
-    model.set_params(C=1.0).fit(X[:300], y[:300])  # another number of rows
+    model.set_params(C=1.0).fit(X[:300], np.where(y[:300] > 0, 3, 4))  # other classes
     assert any("starting cold" in message for message in caplog.messages)
     assert cold > 0 and model.converged_
 

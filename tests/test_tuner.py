@@ -45,10 +45,10 @@ from margrave import (
 )
 from margrave.estimators._base import KernelEstimator
 from margrave.kernels import Kernel
-from margrave.problem import Data
+from margrave.problem import Data, StartedProblem
 from margrave.solvers import WorkingSet
 from margrave.tuning.folds import SharedData, lay_out
-from margrave.tuning.starts import Start, StartedProblem
+from margrave.tuning.starts import Start
 from tests.systems import posix
 
 X, LABELS = make_classification(240, 10, n_informative=6, n_classes=3, random_state=0)

@@ -32,7 +32,8 @@ from margrave.estimators._card import card_of, on_card, on_workers_cards
 from margrave.estimators._context import FitContext
 from margrave.estimators._early import EarlyModel
 from margrave.estimators._input import CheckedInput, Floats, Rows
-from margrave.estimators._remote import portable
+from margrave.estimators._remote import fetch_vector, portable
+from margrave.estimators._rows import KeptRows, LastFit, RowNames, check_ids, remember
 from margrave.estimators._transaction import complete, show_early, without_draft
 from margrave.models import Committee, Expansion, LinearModel, LocalModels
 from margrave.partitions import is_built_in, nearest
@@ -47,6 +48,7 @@ from margrave.rows import (
     RowBlocks,
     blocks_of,
     in_blocks,
+    in_memory,
     is_csr,
     is_mapped,
     is_remote,
@@ -78,12 +80,45 @@ class KernelEstimator(CheckedInput):
     _weights: Floats | None = None  # feature weights of a linear model
     _local: LocalModels | Committee | None = None  # how the models of parts are combined
     _shared: Floats | None = None  # coefficients with which all parts predict, beside their own
+    _kept: KeptRows | None = None  # of the last fit, for a warm start on other rows
 
     # --- fit -------------------------------------------------------------------------------
 
-    def _fit(self, X: AnyRows, y: NDArray[Any], sample_weight: VectorLike | None) -> None:
+    def _fit(
+        self,
+        X: AnyRows,
+        y: NDArray[Any],
+        sample_weight: VectorLike | None,
+        row_ids: VectorLike | None = None,
+    ) -> None:
         """Fit to checked rows and targets."""
         raise NotImplementedError
+
+    def _names(self, X: AnyRows, row_ids: VectorLike | None) -> RowNames:
+        """By what a warm start recognises the rows."""
+        return RowNames(X, check_ids(fetch_vector(self, row_ids, X, "row_ids"), X.shape[0]))
+
+    def _last_fit(self, names: RowNames) -> LastFit:
+        """The last solution, and where its support vectors are among these rows."""
+        points = self.support_vectors_ if self._is_comparable(names.X) else None
+        return LastFit.find(names, self.support_, points, self._kernel, self._kept)
+
+    def _is_comparable(self, X: AnyRows) -> bool:
+        """Whether rows X can be compared with the support vectors."""
+        native = not (self._kernel.is_precomputed or self._kernel.is_callable)
+        return native and in_memory(X) and not is_mapped(X) and self._holds_rows
+
+    def _remember(
+        self,
+        names: RowNames,
+        members: Sequence[Rows],
+        problems: Sequence[BaseProblem],
+        solutions: Sequence[Solution],
+    ) -> None:
+        """Keep what a warm start on other rows needs."""
+        before = self.__dict__.pop("_kept", None)
+        if self.warm_start and self._context is None:
+            self._kept = remember(names, members, problems, solutions, before)
 
     def _solve(
         self,

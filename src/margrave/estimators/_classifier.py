@@ -22,10 +22,11 @@ from margrave._sklearn import StrOptions
 from margrave.estimators._base import KernelEstimator, relative_gap, shared_variables
 from margrave.estimators._input import Floats, Rows, take
 from margrave.estimators._remote import lazily, on_every_rank
+from margrave.estimators._rows import RowNames
 from margrave.estimators._transaction import transaction
 from margrave.losses import JOINT_LOSSES, Loss
 from margrave.partitions import Parts
-from margrave.problem import BaseProblem, Data, JointProblem, Problem
+from margrave.problem import BaseProblem, Data, JointProblem, Problem, is_single
 from margrave.resources import thread_count
 from margrave.rows import AnyRows, Matrix
 from margrave.solvers import Solution
@@ -84,7 +85,13 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
 
     @transaction
     @on_every_rank
-    def fit(self, X: MatrixLike, y: VectorLike, sample_weight: VectorLike | None = None) -> Self:
+    def fit(
+        self,
+        X: MatrixLike,
+        y: VectorLike,
+        sample_weight: VectorLike | None = None,
+        row_ids: VectorLike | None = None,
+    ) -> Self:
         """Fit the model.
 
         Parameters
@@ -95,6 +102,9 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
             Labels.
         sample_weight : array-like of shape (n_samples,), default=None
             Weight of each row: two is equivalent to repeating the row, zero to leaving it out.
+        row_ids : array-like of shape (n_samples,), default=None
+            A number or string for each row by which `warm_start` recognises it in the next fit;
+            without them rows are recognised by their contents.
 
         Returns
         -------
@@ -105,23 +115,35 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
         self._check_shape()
         rows, labels = self._check_training(X, y)
         check_classification_targets(labels)
-        self._fit(rows, labels, sample_weight)
+        self._fit(rows, labels, sample_weight, row_ids)
         return self
 
-    def _fit(self, rows: AnyRows, labels: NDArray[Any], sample_weight: VectorLike | None) -> None:
+    def _fit(
+        self,
+        rows: AnyRows,
+        labels: NDArray[Any],
+        sample_weight: VectorLike | None,
+        row_ids: VectorLike | None = None,
+    ) -> None:
         weight = self._check_weights(rows, sample_weight)
+        names = self._names(rows, row_ids)
         task = self._task(labels, weight)
         kernel = self._kernel_for(rows, weight)
         data = Data(take(rows, task.rows, square=kernel.is_precomputed), kernel, task.starts)
         problems = self._problems(task, data)
-        starts = self._last_dual(task, problems, len(labels)) if self.warm_start else None
+        starts = None
+        if self.warm_start:
+            problems, starts = self._begin(names, task, problems)
 
         def pack(model: KernelClassifier, found: Sequence[Solution]) -> Sequence[Solution]:
             model._kernel = kernel
             return model._pack(rows, task, data, found)
 
         solutions, progress = self._solve(problems, starts, pack, task.rows)
-        self._conclude(pack(self, solutions), progress)
+        packed = pack(self, solutions)
+        members = [task.rows[np.arange(len(task.rows))[at]] for at in task.members]
+        self._remember(names, members, problems, solutions)
+        self._conclude(packed, progress)
 
     def _task(self, y: NDArray[Any], weight: Floats) -> Task:
         """Rows with positive weight, their classes and penalties, and the binary problems."""
@@ -255,29 +277,35 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
             return [np.stack(betas, axis=1)]
         return [beta[members] for beta, members in zip(betas, task.members, strict=True)]
 
-    def _last_dual(
-        self, task: Task, problems: Sequence[BaseProblem], n_rows: int
-    ) -> list[Floats] | None:
-        """Solution of the last fit as a feasible start, or None if it cannot be used."""
+    def _begin(
+        self, names: RowNames, task: Task, problems: Sequence[BaseProblem]
+    ) -> tuple[Sequence[BaseProblem], list[Floats] | None]:
+        """The problems with the solution of the last fit as their start, if it can be used."""
         if not hasattr(self, "support_"):
-            return None
-        if self._n_rows != n_rows or self._scheme != task.scheme:
+            return problems, None
+        if self._scheme != task.scheme or not np.array_equal(self.classes_, task.classes):
             logger.warning(
-                "%s: warm_start=True, but the last fit had %d rows (%s) and this one has %d (%s):"
-                " starting cold",
-                *(type(self).__name__, self._n_rows, self._scheme, n_rows, task.scheme),
+                "%s: warm_start=True, but the last fit had the classes %s (%s) and this one has %s"
+                " (%s): starting cold",
+                *(type(self).__name__, self.classes_.tolist(), self._scheme),
+                *(task.classes.tolist(), task.scheme),
             )
-            return None
-        if len(self.classes_) != len(task.classes):
-            logger.warning(
-                "%s: warm_start=True, but the number of classes went from %d to %d: starting cold",
-                *(type(self).__name__, len(self.classes_), len(task.classes)),
-            )
-            return None
-        betas = self._betas(task)
+            return problems, None
+        last, coefficients = self._last_fit(names), self._coefficients()
         if task.scheme in JOINT_LOSSES:  # the solver projects the start itself
-            return betas
-        return [problem.feasible(beta) for problem, beta in zip(problems, betas, strict=True)]
+            here = last.places_in(task.rows)
+            start = np.zeros(problems[0].shape)
+            start[here[here >= 0]] = np.stack(coefficients, axis=1)[here >= 0]
+            return problems, [start]
+        begun = [
+            last.begin(problem, number, task.rows[at], coef, thread_count(self.n_jobs))
+            if is_single(problem)
+            else (problem, problem.feasible(np.zeros(problem.shape)))
+            for number, (problem, at, coef) in enumerate(
+                zip(problems, task.members, coefficients, strict=True)
+            )
+        ]
+        return [problem for problem, _ in begun], [start for _, start in begun]
 
     # --- prediction ------------------------------------------------------------------------
 

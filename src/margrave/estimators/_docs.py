@@ -65,7 +65,8 @@ _TEXTS = {
     verbose : int, default=0
         1 shows a progress bar, 2 logs a line per round.
     warm_start : bool, default=False
-        Start from the last solution if the number of rows is the same.
+        Start from the last solution. Its rows are recognised among those of the next fit, which may
+        have others; see `row_ids` of `fit`.
     callbacks : callable or list of callables, default=None
         Called with every record of `history_` during the fit; one that returns True stops it.""",
     "classes": """\

@@ -46,10 +46,16 @@ class HardPenalty(KernelEstimator):
             return np.full(len(weight), self._enough)
         return np.asarray(self.C * weight, dtype=np.float64)
 
-    def _fit(self, X: AnyRows, y: NDArray[Any], sample_weight: VectorLike | None) -> None:
+    def _fit(
+        self,
+        X: AnyRows,
+        y: NDArray[Any],
+        sample_weight: VectorLike | None,
+        row_ids: VectorLike | None = None,
+    ) -> None:
         self._enough = None
         if math.isfinite(self.C):
-            super()._fit(X, y, sample_weight)
+            super()._fit(X, y, sample_weight, row_ids)
             return
         kernel = self._kernel_for(X, self._check_weights(X, sample_weight))
         data = Data(X, kernel, np.array([0, X.shape[0]]))
@@ -59,7 +65,7 @@ class HardPenalty(KernelEstimator):
         begin = time.perf_counter()
         try:
             for _ in range(_MOST):
-                super()._fit(X, y, sample_weight)
+                super()._fit(X, y, sample_weight, row_ids)
                 largest = float(np.abs(self._dual).max(initial=0.0))
                 if not self.converged_ or largest < _REACHED * self._enough:
                     return

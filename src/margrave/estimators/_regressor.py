@@ -19,7 +19,13 @@ class KernelRegressor(RegressorMixin, SingleEstimator):  # type: ignore[misc]
 
     @transaction
     @on_every_rank
-    def fit(self, X: MatrixLike, y: VectorLike, sample_weight: VectorLike | None = None) -> Self:
+    def fit(
+        self,
+        X: MatrixLike,
+        y: VectorLike,
+        sample_weight: VectorLike | None = None,
+        row_ids: VectorLike | None = None,
+    ) -> Self:
         """Fit the model.
 
         Parameters
@@ -30,6 +36,9 @@ class KernelRegressor(RegressorMixin, SingleEstimator):  # type: ignore[misc]
             Targets.
         sample_weight : array-like of shape (n_samples,), default=None
             Weight of each row: two is equivalent to repeating the row, zero to leaving it out.
+        row_ids : array-like of shape (n_samples,), default=None
+            A number or string for each row by which `warm_start` recognises it in the next fit;
+            without them rows are recognised by their contents.
 
         Returns
         -------
@@ -38,7 +47,7 @@ class KernelRegressor(RegressorMixin, SingleEstimator):  # type: ignore[misc]
         """
         self._check_parameters()
         rows, targets = self._check_training(X, y, numbers=True)
-        self._fit(rows, targets.astype(np.float64), sample_weight)
+        self._fit(rows, targets.astype(np.float64), sample_weight, row_ids)
         return self
 
     @lazily

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,14 +10,13 @@ from numpy.typing import NDArray
 
 from margrave.estimators._base import KernelEstimator, relative_gap, shared_variables
 from margrave.estimators._input import Floats, Rows, take
+from margrave.estimators._rows import RowNames
 from margrave.kernels import Kernel
 from margrave.problem import Data, Problem
 from margrave.resources import thread_count
 from margrave.rows import AnyRows
 from margrave.solvers import Solution
 from margrave.typing import VectorLike
-
-logger = logging.getLogger("margrave")
 
 
 class SingleEstimator(KernelEstimator):
@@ -28,19 +26,31 @@ class SingleEstimator(KernelEstimator):
         """Make the problem of rows with these weights."""
         raise NotImplementedError
 
-    def _fit(self, X: AnyRows, y: NDArray[Any], sample_weight: VectorLike | None) -> None:
+    def _fit(
+        self,
+        X: AnyRows,
+        y: NDArray[Any],
+        sample_weight: VectorLike | None,
+        row_ids: VectorLike | None = None,
+    ) -> None:
         weight = self._check_weights(X, sample_weight)
+        names = self._names(X, row_ids)
         rows = np.flatnonzero(weight)
         kernel = self._kernel_for(X, weight)
         problem = self._problem_on(X, y, weight, rows, kernel)
-        starts = self._last_dual(problem, rows, X.shape[0]) if self.warm_start else None
+        start = None
+        if self.warm_start and hasattr(self, "support_"):
+            problem, start = self._begin(names, problem, rows)
 
         def pack(model: SingleEstimator, found: Sequence[Solution]) -> Sequence[Solution]:
             model._kernel = kernel
             return [model._pack(X, rows, problem, found[0])]
 
+        starts = None if start is None else [start]
         solutions, progress = self._solve([problem], starts, pack, rows)
-        self._conclude(pack(self, solutions), progress)
+        packed = pack(self, solutions)
+        self._remember(names, [rows], [problem], solutions)
+        self._conclude(packed, progress)
 
     def _pack(self, X: AnyRows, rows: Rows, problem: Problem, solution: Solution) -> Solution:
         """Store the solution as fitted attributes; return it."""
@@ -67,22 +77,10 @@ class SingleEstimator(KernelEstimator):
         data = Data(take(X, rows, square=kernel.is_precomputed), kernel, np.array([0, len(rows)]))
         return self._problem(data, np.ascontiguousarray(y[rows]), weight[rows])
 
-    def _last_dual(self, problem: Problem, rows: Rows, n_rows: int) -> list[Floats] | None:
-        """Solution of the last fit as a start, or None if it cannot be used."""
-        if not hasattr(self, "support_"):
-            return None
-        if self._n_rows != n_rows:
-            logger.warning(
-                "%s: warm_start=True, but the last fit had %d rows and this one has %d:"
-                " starting cold",
-                *(type(self).__name__, self._n_rows, n_rows),
-            )
-            return None
-        return [problem.feasible(self._beta_on(rows))]
-
-    def _beta_on(self, rows: Rows) -> Floats:
-        """Dual variables of the last fit for the problem on these rows."""
-        return self._beta()[rows]
+    def _begin(self, names: RowNames, problem: Problem, rows: Rows) -> tuple[Problem, Floats]:
+        """The problem with the solution of the last fit as its start."""
+        last, threads = self._last_fit(names), thread_count(self.n_jobs)
+        return last.begin(problem, 0, rows, self._dual[0], threads)
 
     def _beta(self) -> Floats:
         beta = np.zeros(self._n_rows)

@@ -18,6 +18,7 @@ from margrave.estimators._docs import documented
 from margrave.estimators._hull import centred, combination_of, interrupted, refuse_solver
 from margrave.estimators._input import Floats, Rows, refuses, take
 from margrave.estimators._regressor import KernelRegressor
+from margrave.estimators._rows import RowNames, settled
 from margrave.losses import Loss
 from margrave.problem import Data, Problem
 from margrave.progress import Callback
@@ -233,9 +234,12 @@ class NuSVR(KernelRegressor):
             found, folded = replace(found, gap=np.inf), replace(folded, definite=False)
         return with_certificate(folded, found, self.tol)
 
-    def _beta_on(self, rows: Rows) -> Floats:
-        beta = super()._beta_on(rows)
-        return np.concatenate([np.maximum(beta, 0.0), np.minimum(beta, 0.0)])
+    def _begin(self, names: RowNames, problem: Problem, rows: Rows) -> tuple[Problem, Floats]:
+        here, coef = self._last_fit(names).places_in(rows), self._dual[0]
+        beta = np.zeros(len(rows))
+        beta[here[here >= 0]] = coef[here >= 0]
+        both = np.concatenate([np.maximum(beta, 0.0), np.minimum(beta, 0.0)])
+        return problem, settled(problem, both)
 
 
 @dataclass(frozen=True)

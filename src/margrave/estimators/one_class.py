@@ -112,7 +112,11 @@ class OneClassSVM(OutlierMixin, SingleEstimator):  # type: ignore[misc]
     @transaction
     @on_every_rank
     def fit(
-        self, X: MatrixLike, y: VectorLike | None = None, sample_weight: VectorLike | None = None
+        self,
+        X: MatrixLike,
+        y: VectorLike | None = None,
+        sample_weight: VectorLike | None = None,
+        row_ids: VectorLike | None = None,
     ) -> Self:
         """Fit the model.
 
@@ -124,6 +128,9 @@ class OneClassSVM(OutlierMixin, SingleEstimator):  # type: ignore[misc]
             Not used, present for API consistency by convention.
         sample_weight : array-like of shape (n_samples,), default=None
             Weight of each row: two is equivalent to repeating the row, zero to leaving it out.
+        row_ids : array-like of shape (n_samples,), default=None
+            A number or string for each row by which `warm_start` recognises it in the next fit;
+            without them rows are recognised by their contents.
 
         Returns
         -------
@@ -133,7 +140,7 @@ class OneClassSVM(OutlierMixin, SingleEstimator):  # type: ignore[misc]
         self._check_parameters()
         rows = self._check_rows(X)
         self._check_square(rows)
-        self._fit(rows, np.ones(rows.shape[0]), sample_weight)
+        self._fit(rows, np.ones(rows.shape[0]), sample_weight, row_ids)
         return self
 
     def _store(self, intercept: float) -> None:

@@ -17,6 +17,7 @@ from margrave.problem.data import Data, Floats, RowNumbers
 from margrave.problem.joint import JointProblem
 from margrave.problem.single import Problem
 from margrave.problem.solution import Solution, StopReason
+from margrave.problem.started import StartedProblem
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -30,6 +31,7 @@ __all__ = [
     "Problem",
     "RowNumbers",
     "Solution",
+    "StartedProblem",
     "StopReason",
     "check_weights",
     "is_joint",

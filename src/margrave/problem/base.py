@@ -39,6 +39,7 @@ class BaseProblem(ABC):
     shift: Floats | None = None
     n_outputs: int = 1  # scores per row
     least_scale: float = 0.0  # lower bound on the scale of relative gaps
+    start_values: int = 0  # kernel values that were computed for a start before the first round
     is_hull = False
 
     @property

@@ -15,38 +15,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from margrave import _core, cuda
 from margrave.kernels import Kernel
-from margrave.problem import BaseProblem, Floats, Problem, is_single
+from margrave.problem import BaseProblem, Floats, Problem, StartedProblem, is_single
 from margrave.rows import AnyRows
 from margrave.solvers import Solution
 from margrave.tuning.folds import same_rows
 
 _TRIALS = 15  # each reduces the interval by a third
 _GOLDEN = 0.5 * (5.0**0.5 - 1.0)
-
-
-@dataclass(frozen=True)
-class StartedProblem(Problem):
-    """A problem with a start whose scores are known."""
-
-    start: Floats | None = None
-    scores: Floats | None = None
-
-    def core(
-        self,
-        rows: cuda.AnyKernelRows,
-        start: Floats | None,
-        size: int,
-        floor: float,
-        fixed: _core.FixedPart | None = None,
-    ) -> cuda.AnyWorkingSet:
-        """Create the compiled solver at this start, with its scores."""
-        if fixed is None and start is self.start and self.scores is not None:
-            nothing = np.zeros(self.n_rows)
-            bound = float(self.loss.core().value(self.y, self.C, nothing).sum())
-            fixed = _core.FixedPart(nothing, self.scores, 0.0, 0.0, bound)
-        return super().core(rows, start, size, floor, fixed)
 
 
 @dataclass(frozen=True)
@@ -96,8 +72,7 @@ def _begin(problem: BaseProblem, beta: Floats, f: Floats, C: Floats) -> tuple[Ba
         return problem, beta * (problem.total / max(float(beta.sum()), 1e-300))
     s = _best_multiple(problem, beta, f, max(1.0, float(ratio.max())))
     start = s * beta
-    fields = {name: getattr(problem, name) for name in Problem.__dataclass_fields__}
-    return StartedProblem(**fields, start=start, scores=s * f), start
+    return StartedProblem.of(problem, start, s * f), start
 
 
 def _best_multiple(problem: Problem, beta: Floats, f: Floats, most: float) -> float:

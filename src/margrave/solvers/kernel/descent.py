@@ -269,6 +269,8 @@ class _Descent(Generic[P]):
         self._record({**figures, "round": self.n_iter}, certified)
 
     def _record(self, record: dict[str, Any], certified: bool) -> bool:
+        if "kernel_values" in record:
+            record["kernel_values"] += self.problem.start_values
         return self.progress.report(**record, where=self.where, certified=certified)
 
     def _solution(self, precision: str, converged: bool, figures: Record, solver: str) -> Solution:
