@@ -22,7 +22,7 @@ from tests.test_cli import good
 MODELS = [
     SVC(),
     NuSVC(nu=0.5),
-    NuSVC(nu=0.2),  # for four classes, two hulls overlap in a fold
+    NuSVC(nu=0.2),  # for four classes, hulls of folds are very close to each other
     ODMClassifier(lam=100.0),
     SVC(multi_class="ovr"),
     SVC(multi_class="crammer_singer"),
@@ -123,9 +123,9 @@ def test_probabilities_are_as_good_as_scikit_learns(model, k, tmp_path):
 def test_hulls_that_overlap_in_folds():
     """A fold without a model is left out, with a warning."""
     X, y = blobs(4)
-    model = NuSVC(nu=0.2).fit(X, y)
-    assert model.converged_
-    with pytest.warns(match=r"hulls of 2 and 3 \(20% of the rows\) in some folds.*raise nu"):
+    with pytest.warns(match="no direction was found that separates"):
+        model = NuSVC(nu=0.1).fit(X, y)
+    with pytest.warns(match=r"hulls of 0 and 1 \(59% of the rows\).* in some folds.*raise nu"):
         add_probabilities(model, X, y)
     left_out = log_loss(model.predict_proba(X), y)
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
