@@ -10,6 +10,7 @@ from sklearn import svm
 
 from benchmarks.data import Data
 from benchmarks.papers.data import DataSet
+from benchmarks.papers.published import SADDLE_TABLE_3_BOTH
 from benchmarks.papers.saddle import ALPHAS, FIXED, SOFT, ByAlpha, LibsvmByAlpha
 from benchmarks.papers.study import Found, Study
 from benchmarks.papers.worker import first
@@ -35,16 +36,6 @@ SETS = {
     "a9a": SOFT["a9a-official"],
     "phishing": UnitRows("phishing", "phishing", _phishing.prepare, _phishing.forms),
     "ijcnn1": SOFT["ijcnn1-official"],
-}
-PRINTED = {  # alpha -> LIBSVM's objective and accuracy, Saddle-SVC's
-    "a9a": ("6e-12, 0.35 / 6e-4, 0.69", "6e-13, 0.36 / 7e-4, 0.69", "6e-13, 0.71 / 3e-4, 0.70"),
-    "phishing": (
-        *("6e-11, 0.89 / 3e-4, 0.82", "0.002, 0.93 / 0.002, 0.93", "0.01, 0.92 / 0.01, 0.93"),
-    ),
-    "ijcnn1": (
-        *("2e-12, 0.17 / 0.0039, 0.73", "6e-13, 0.17 / 0.002, 0.47"),
-        "3e-13, 0.80 / 0.0004, 0.31",
-    ),
 }
 CASES = {f"{name}, alpha = {alpha:g}": (name, alpha) for name in SETS for alpha in ALPHAS}
 BETA = 1e-3  # of the form as printed
@@ -88,14 +79,15 @@ def measure(case: str, quick: bool) -> dict[str, Any]:
 
 
 def _rows(case: str, found: Found) -> list[list[str]]:
-    name, alpha = CASES[case]
     rows = []
     for number, (title, one) in enumerate(found["ways"].items()):
         cells = ["hulls overlap", "-", "-", "-"]
         if one is not None:
             gap = "-" if one["gap"] is None else f"{one['gap']:.1e}"
             cells = [f"{one['objective']:.2g}", gap, f"{one['accuracy']:.2f}", f"{one['rounds']:,}"]
-        rows.append([title, *cells, PRINTED[name][ALPHAS.index(alpha)] if number == 0 else ""])
+        rows.append(
+            [title, *cells, " / ".join(SADDLE_TABLE_3_BOTH[CASES[case]]) if number == 0 else ""]
+        )
     return rows
 
 

@@ -154,14 +154,17 @@ def speed_up(case: str, quick: bool) -> dict[str, Any]:
             for workers in WORKERS
         }
         found["ways"][title]["whole"] = whole / (tally.all() + whole)
-    found["ways"][NODES] = {}
+    counts = {}
     for workers in WORKERS:
         model = _descent(case, workers, quick).fit(data.X, data.y)
-        steps = int(np.max(model.n_iter_))  # passes that the nodes take one after the other
-        passes = facts(model)["passes"]
-        waited = (passes - steps) / workers + steps
-        found["ways"][NODES][str(workers)] = passes / waited
-        found["ways"][NODES].setdefault("whole", steps / passes)
+        # the nodes take the steps of an epoch one after the other
+        counts[workers] = facts(model)["passes"], int(np.max(model.n_iter_))
+    alone, steps = counts[1]
+    found["ways"][NODES] = {
+        str(workers): alone / ((passes - taken) / workers + taken)
+        for workers, (passes, taken) in counts.items()
+    }
+    found["ways"][NODES]["whole"] = steps / alone
     return found
 
 
