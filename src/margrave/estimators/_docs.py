@@ -69,6 +69,17 @@ _TEXTS = {
         have others; see `row_ids` of `fit`.
     callbacks : callable or list of callables, default=None
         Called with every record of `history_` during the fit; one that returns True stops it.""",
+    "stream": """\
+    max_support : int, default=2000
+        Number of rows that `partial_fit` keeps, at most.
+    forget : float, default=0.0
+        By how much the weight of kept rows falls with every batch of `partial_fit`, in [0, 1).""",
+    "streamed": """\
+    n_samples_seen_, n_dropped_ : int
+        After `partial_fit`: rows seen, and support vectors for which there was no room.
+    progressive_score_ : float
+        After `partial_fit`: mean score (accuracy, R^2, or fraction of inliers) of rows that were
+        predicted before they were learned; old batches fade as `forget` says.""",
     "classes": """\
     classes_ : ndarray of shape (n_classes,)
         Sorted labels; those that occur only with weight zero are left out.

@@ -93,8 +93,16 @@ def savable(step: type[BaseEstimator]) -> type[BaseEstimator]:
     return step
 
 
-# not saved: early models, the rows of the last fit, and scikit-learn's settings
-_LEFT_OUT = ("_early", "_kept", "_metadata_request", "_sklearn_output_config")
+# not saved: early models, the rows of the last fit and of a stream, and scikit-learn's settings
+_LEFT_OUT = (
+    "_early",
+    "_kept",
+    "_memory",
+    "_slack",
+    "_tally",
+    "_metadata_request",
+    "_sklearn_output_config",
+)
 _SPARSE = {"csr_matrix": sparse.csr_matrix, "csr_array": sparse.csr_array}
 _PLAIN = (str, int, float, type(None))  # what arrays of objects may hold
 _DEPTH = 40  # of nested values: far more than any valid file has

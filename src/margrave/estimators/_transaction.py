@@ -76,6 +76,11 @@ def complete(draft: BaseEstimator) -> None:
     vars(draft)[_DRAFT].is_complete = True
 
 
+def is_draft(estimator: BaseEstimator) -> bool:
+    """Whether a fit is running on this copy."""
+    return _DRAFT in vars(estimator)
+
+
 def show_early(draft: BaseEstimator, early: EarlyModel) -> None:
     """Give the estimator the early models of the fit, for callbacks."""
     draft._early = early

@@ -15,6 +15,7 @@ from margrave.estimators._classifier import KernelClassifier
 from margrave.estimators._docs import documented
 from margrave.estimators._input import Floats
 from margrave.estimators._remote import lazily
+from margrave.estimators._stream import ClassifierStream
 from margrave.losses import Loss
 from margrave.progress import Callback
 from margrave.solvers import Solver
@@ -22,7 +23,7 @@ from margrave.typing import MatrixLike, Seed
 
 
 @documented
-class KernelLogisticRegression(KernelClassifier):
+class KernelLogisticRegression(ClassifierStream, KernelClassifier):
     r"""Kernel logistic regression with a certificate.
 
     A binary problem with labels y = +-1 and penalties C_i = C * sample_weight * class_weight is
@@ -51,6 +52,7 @@ class KernelLogisticRegression(KernelClassifier):
     <class_weight>
     <solver>
     <budgets>
+    <stream>
 
     Attributes
     ----------
@@ -62,6 +64,7 @@ class KernelLogisticRegression(KernelClassifier):
     coef_ : ndarray of shape (n_problems, n_features)
         Feature weights, for the linear kernel only.
     <certificate>
+    <streamed>
 
     Examples
     --------
@@ -75,6 +78,7 @@ class KernelLogisticRegression(KernelClassifier):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **KernelClassifier._parameter_constraints,
+        **ClassifierStream._stream_constraints,
         "C": [Interval(Real, 0.0, None, closed="neither")],
         "multi_class": [StrOptions({"ovr", "softmax"})],
     }
@@ -101,6 +105,8 @@ class KernelLogisticRegression(KernelClassifier):
         random_state: Seed = None,
         verbose: int = 0,
         warm_start: bool = False,
+        max_support: int = 2000,
+        forget: float = 0.0,
         callbacks: Callback | Sequence[Callback] | None = None,
     ) -> None:
         self.C = C
@@ -122,6 +128,8 @@ class KernelLogisticRegression(KernelClassifier):
         self.random_state = random_state
         self.verbose = verbose
         self.warm_start = warm_start
+        self.max_support = max_support
+        self.forget = forget
         self.callbacks = callbacks
 
     @lazily

@@ -13,6 +13,7 @@ from margrave.engines import EngineLike
 from margrave.estimators._docs import documented
 from margrave.estimators._input import Floats
 from margrave.estimators._margin import MarginClassifier
+from margrave.estimators._stream import ClassifierStream
 from margrave.losses import Loss
 from margrave.progress import Callback
 from margrave.rows import AnyRows, blocks_of
@@ -21,7 +22,7 @@ from margrave.typing import MatrixLike, Seed
 
 
 @documented
-class ODMClassifier(MarginClassifier):
+class ODMClassifier(ClassifierStream, MarginClassifier):
     r"""Optimal margin distribution machine with a certificate.
 
     Unlike a support vector machine, which only penalises small margins, this one keeps all margins
@@ -56,6 +57,7 @@ class ODMClassifier(MarginClassifier):
         confidences when `multi_class="ovo"`), or one per pair of classes.
     <solver>
     <budgets>
+    <stream>
 
     Attributes
     ----------
@@ -68,6 +70,7 @@ class ODMClassifier(MarginClassifier):
     coef_ : ndarray of shape (n_problems, n_features)
         Feature weights, for the linear kernel only.
     <certificate>
+    <streamed>
 
     Examples
     --------
@@ -82,6 +85,7 @@ class ODMClassifier(MarginClassifier):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **MarginClassifier._parameter_constraints,
+        **ClassifierStream._stream_constraints,
         "lam": [StrOptions({"scale"}), Interval(Real, 0.0, None, closed="neither")],
         "upsilon": [Interval(Real, 0.0, None, closed="left")],
         "theta": [Interval(Real, 0.0, 1.0, closed="left")],
@@ -114,6 +118,8 @@ class ODMClassifier(MarginClassifier):
         random_state: Seed = None,
         verbose: int = 0,
         warm_start: bool = False,
+        max_support: int = 2000,
+        forget: float = 0.0,
         callbacks: Callback | Sequence[Callback] | None = None,
     ) -> None:
         self.lam = lam
@@ -138,6 +144,8 @@ class ODMClassifier(MarginClassifier):
         self.random_state = random_state
         self.verbose = verbose
         self.warm_start = warm_start
+        self.max_support = max_support
+        self.forget = forget
         self.callbacks = callbacks
 
     def certified(self, X: MatrixLike) -> Any:

@@ -15,6 +15,7 @@ from margrave.estimators._docs import documented
 from margrave.estimators._input import Floats, refuses
 from margrave.estimators._remote import lazily, on_every_rank
 from margrave.estimators._single import SingleEstimator
+from margrave.estimators._stream import OutlierStream
 from margrave.estimators._transaction import transaction
 from margrave.losses import Loss
 from margrave.problem import Data, Problem
@@ -24,7 +25,7 @@ from margrave.typing import MatrixLike, Seed, VectorLike
 
 
 @documented
-class OneClassSVM(OutlierMixin, SingleEstimator):  # type: ignore[misc]
+class OneClassSVM(OutlierMixin, OutlierStream, SingleEstimator):  # type: ignore[misc]
     r"""One-class support vector machine with a certificate.
 
     With sample weights s_i the problem is
@@ -45,6 +46,7 @@ class OneClassSVM(OutlierMixin, SingleEstimator):  # type: ignore[misc]
     solver : str or solver object, default="auto"
         How to solve: "auto", "exact", or an object from :mod:`margrave.solvers`.
     <budgets>
+    <stream>
 
     Attributes
     ----------
@@ -54,6 +56,7 @@ class OneClassSVM(OutlierMixin, SingleEstimator):  # type: ignore[misc]
     offset_ : float
         The threshold rho: ``decision_function = score_samples - offset_``.
     <certificate>
+    <streamed>
 
     Examples
     --------
@@ -66,6 +69,7 @@ class OneClassSVM(OutlierMixin, SingleEstimator):  # type: ignore[misc]
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **SingleEstimator._parameter_constraints,
+        **OutlierStream._stream_constraints,
         "nu": [Interval(Real, 0.0, 1.0, closed="right")],
     }
 
@@ -89,6 +93,8 @@ class OneClassSVM(OutlierMixin, SingleEstimator):  # type: ignore[misc]
         random_state: Seed = None,
         verbose: int = 0,
         warm_start: bool = False,
+        max_support: int = 2000,
+        forget: float = 0.0,
         callbacks: Callback | Sequence[Callback] | None = None,
     ) -> None:
         self.nu = nu
@@ -107,6 +113,8 @@ class OneClassSVM(OutlierMixin, SingleEstimator):  # type: ignore[misc]
         self.random_state = random_state
         self.verbose = verbose
         self.warm_start = warm_start
+        self.max_support = max_support
+        self.forget = forget
         self.callbacks = callbacks
 
     @transaction

@@ -12,6 +12,7 @@ from margrave.estimators._docs import documented
 from margrave.estimators._hard import HardPenalty
 from margrave.estimators._input import refuses
 from margrave.estimators._margin import MarginClassifier
+from margrave.estimators._stream import ClassifierStream
 from margrave.losses import Loss
 from margrave.progress import Callback
 from margrave.solvers import Solver
@@ -19,7 +20,7 @@ from margrave.typing import Seed
 
 
 @documented
-class SVC(HardPenalty, MarginClassifier):
+class SVC(HardPenalty, ClassifierStream, MarginClassifier):
     r"""Support vector classification with a certificate.
 
     A binary problem with labels y = +-1 and penalties C_i = C * sample_weight * class_weight is
@@ -54,6 +55,7 @@ class SVC(HardPenalty, MarginClassifier):
         Break ties between votes by the confidences instead of taking the first class.
     <solver>
     <budgets>
+    <stream>
 
     Attributes
     ----------
@@ -67,6 +69,7 @@ class SVC(HardPenalty, MarginClassifier):
     coef_ : ndarray of shape (n_problems, n_features)
         Feature weights, for the linear kernel only.
     <certificate>
+    <streamed>
 
     Notes
     -----
@@ -88,6 +91,7 @@ class SVC(HardPenalty, MarginClassifier):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **MarginClassifier._parameter_constraints,
+        **ClassifierStream._stream_constraints,
         "C": [Interval(Real, 0.0, None, closed="right")],
         "loss": [StrOptions({"hinge", "squared_hinge"})],
         "multi_class": [StrOptions({"ovo", "ovr", "crammer_singer"})],
@@ -125,6 +129,8 @@ class SVC(HardPenalty, MarginClassifier):
         random_state: Seed = None,
         verbose: int = 0,
         warm_start: bool = False,
+        max_support: int = 2000,
+        forget: float = 0.0,
         callbacks: Callback | Sequence[Callback] | None = None,
     ) -> None:
         self.C = C
@@ -149,6 +155,8 @@ class SVC(HardPenalty, MarginClassifier):
         self.random_state = random_state
         self.verbose = verbose
         self.warm_start = warm_start
+        self.max_support = max_support
+        self.forget = forget
         self.callbacks = callbacks
 
     def _check_parameters(self) -> None:

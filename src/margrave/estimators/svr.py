@@ -13,6 +13,7 @@ from margrave.estimators._docs import documented
 from margrave.estimators._hard import HardPenalty
 from margrave.estimators._input import Floats, refuses
 from margrave.estimators._regressor import KernelRegressor
+from margrave.estimators._stream import RegressorStream
 from margrave.losses import LOSSES, Loss
 from margrave.problem import Data, Problem
 from margrave.progress import Callback
@@ -21,7 +22,7 @@ from margrave.typing import Seed
 
 
 @documented
-class SVR(HardPenalty, KernelRegressor):
+class SVR(HardPenalty, RegressorStream, KernelRegressor):
     r"""Support vector regression with a certificate.
 
     With penalties C_i = C * sample_weight the problem is
@@ -53,6 +54,7 @@ class SVR(HardPenalty, KernelRegressor):
         <intercept>
     <solver>
     <budgets>
+    <stream>
 
     Attributes
     ----------
@@ -60,6 +62,7 @@ class SVR(HardPenalty, KernelRegressor):
     intercept_ : ndarray of shape (1,)
         Intercept of the regression function.
     <certificate>
+    <streamed>
 
     Examples
     --------
@@ -75,6 +78,7 @@ class SVR(HardPenalty, KernelRegressor):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **KernelRegressor._parameter_constraints,
+        **RegressorStream._stream_constraints,
         "C": [Interval(Real, 0.0, None, closed="right")],
         "epsilon": [Interval(Real, 0.0, None, closed="left")],
         "loss": [StrOptions({name for name in LOSSES if not _core.Loss(name).labels})],
@@ -108,6 +112,8 @@ class SVR(HardPenalty, KernelRegressor):
         random_state: Seed = None,
         verbose: int = 0,
         warm_start: bool = False,
+        max_support: int = 2000,
+        forget: float = 0.0,
         callbacks: Callback | Sequence[Callback] | None = None,
     ) -> None:
         self.C = C
@@ -130,6 +136,8 @@ class SVR(HardPenalty, KernelRegressor):
         self.random_state = random_state
         self.verbose = verbose
         self.warm_start = warm_start
+        self.max_support = max_support
+        self.forget = forget
         self.callbacks = callbacks
 
     def _check_parameters(self) -> None:
