@@ -106,6 +106,18 @@ def test_forms_of_rows(model, form):
     assert_same_optimum(warm, X[20:], y[20:])
 
 
+@pytest.mark.parametrize("columns", [2, 5])
+def test_sparse_rows_with_other_columns(columns):
+    """Most rows keep their entries, and thus their digest, in a matrix of another width."""
+    X, y = rows()
+    X[30:, 2] = 0.0
+    now = np.zeros((N, columns))
+    now[:, : min(3, columns)] = X[:, :columns]
+    now[-10:, -1] = 1.0
+    warm = fitted(MODELS[0], sparse.csr_matrix(X), y).fit(sparse.csr_matrix(now), y)
+    assert_same_optimum(warm, sparse.csr_matrix(now), y)
+
+
 def work(model):
     return model.history_[-1]["kernel_values"]
 
@@ -204,7 +216,7 @@ def test_what_is_kept_is_small_and_only_for_warm_starts():
     ("ids", "message"),
     [
         ([1, 2], "one entry for each of 300 rows"),
-        (np.zeros(N, dtype=int), "unique"),
+        (np.zeros(N, dtype=int), "unique, but 0 occurs twice"),
         (np.arange(N) / 2, "integers or strings"),
         (np.zeros((N, 1)), "one entry"),
     ],

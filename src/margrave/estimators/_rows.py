@@ -68,7 +68,8 @@ def check_ids(row_ids: VectorLike | None, n_rows: int) -> Keys | None:
         ids = ids.astype(str)
     values, counts = np.unique(ids, return_counts=True)
     if len(values) < len(ids):
-        raise ValueError(f"row_ids must be unique, but {values[np.argmax(counts)]!r} occurs twice")
+        twice = values[np.argmax(counts)].item()
+        raise ValueError(f"row_ids must be unique, but {twice!r} occurs twice")
     return ids
 
 
@@ -151,7 +152,9 @@ class LastFit:
     ) -> LastFit:
         """Find the support vectors of the last fit among the rows of these names."""
         kept = kept or KeptRows(None)
-        own = names.digests if points is not None else None
+        # sparse rows have the same digests in matrices with other numbers of columns
+        columns = None if points is None else points.shape[1]
+        own = names.digests if columns == names.X.shape[1] else None
         by_contents: Rows | None = None  # of all rows, or of the support vectors
         of_row = same = None
         if own is not None and kept.digests is not None:
