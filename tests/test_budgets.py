@@ -39,6 +39,19 @@ def test_time_and_memory_at_many_rows(group):
     assert not {name: budget for name, budget in missed.items() if budget}
 
 
+@pytest.mark.parametrize(
+    ("solver", "least"),
+    [("auto", "2.6 MiB"), ("exact", "2.6 MiB"), ("dc", "2.6 MiB"), ("pbm", "5.0 MiB")],
+)
+def test_limits_that_vectors_exceed_are_refused(solver, least):
+    X = np.zeros((10_000, 1))
+    X[::2] = 1.0
+    model = SVC(solver=solver, memory_limit="2MiB")
+    with pytest.raises(ValueError, match=rf"10,000 rows need at least {least}.*memory_limit"):
+        model.fit(X, np.arange(10_000) % 2)
+    assert model.set_params(memory_limit="6MiB").fit(X, np.arange(10_000) % 2).converged_
+
+
 def test_every_solver_has_a_budget_tested():
     names = {name.split(",")[0] for cases, _ in budgets.GROUPS.values() for name in cases}
     assert set(SOLVERS) <= names

@@ -16,10 +16,15 @@ import numpy as np
 from margrave.engines import EngineLike, Recovery
 from margrave.problem import BaseProblem, Floats, Problem, Solution, StopReason, is_single
 from margrave.progress import FOREVER, Progress
-from margrave.resources import parse_bytes
+from margrave.resources import in_words, parse_bytes
+from margrave.rows import size_in_bytes
 
 LARGE_GAP = 0.1  # with which a model of all rows predicts worse than those of clusters
 CHEAP = 2e8  # kernel values that may still be computed after a stop: under a second
+
+# bytes of vectors: the point, its solution, and work space of certificates; with shards, which hold
+# states of their own, and their last checkpoint, twice as many
+PER_ROW, PER_ROW_OF_SHARDS = 256, 512
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -178,6 +183,22 @@ def check_switch(name: str, value: object) -> None:
     """Raise for a parameter that is neither True nor False."""
     if not isinstance(value, (bool, np.bool_)):
         raise ValueError(f"{name} must be True or False, got {value!r}")
+
+
+def check_memory(
+    problems: Sequence[BaseProblem], settings: Settings, per_row: int = PER_ROW
+) -> None:
+    """Raise if vectors and copies of the rows alone do not fit into the memory limit."""
+    data = problems[0].data
+    needed = per_row * data.n_rows
+    if data.is_native and not data.is_remote:  # in another order, and packed for the core
+        needed += 2 * size_in_bytes(data.X)
+    if needed > settings.memory:
+        raise ValueError(
+            f"{data.n_rows:,} rows need at least {in_words(needed)} for vectors and copies, and"
+            f" memory_limit leaves {in_words(settings.memory)}; raise it, or fit a sample of the"
+            " rows"
+        )
 
 
 def check_start(problem: BaseProblem, start: Floats) -> None:

@@ -43,6 +43,7 @@ from margrave.rows import size_in_bytes
 from margrave.solvers.base import (
     Settings,
     check_integer,
+    check_memory,
     check_positive,
     check_switch,
     present,
@@ -50,7 +51,7 @@ from margrave.solvers.base import (
     unfinished,
 )
 from margrave.solvers.distributed.checkpoint import Checkpoint, identity, warned
-from margrave.solvers.distributed.cluster import Cluster
+from margrave.solvers.distributed.cluster import Cluster, bytes_per_row, memory_left
 from margrave.solvers.distributed.working_set import DistributedSet
 from margrave.solvers.divide.parts import Division, PartOptions
 from margrave.solvers.hull.distance import HullCore, first_rows, refuse_overlap
@@ -159,6 +160,7 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
     ) -> list[Solution]:
         """Solve the problems with their rows in shards on an engine."""
         division = Division(problems, settings, "pbm")
+        check_memory(problems, settings, bytes_per_row(division.engine))
         moves = self._moves(problems, settings, division.engine)
         kept = found = None
         if self.checkpoint is not None:
@@ -227,7 +229,9 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
         copies = int(3 * times * size_in_bytes(data.X))
         workers = engine.n_workers if engine.is_remote else 1
         memory = min(
-            settings.memory // 2, engine.share(workers, settings.threads, settings.memory)[1]
+            settings.memory // 2,
+            memory_left(data, settings, engine),
+            engine.share(workers, settings.threads, settings.memory)[1],
         )
         if copies > memory and self.finish is None:
             raise ValueError(
@@ -656,7 +660,7 @@ class _Run:
             self.plans[p] = BlockPlan(
                 engine=self.division.engine,
                 seed=settings.seed,
-                memory=settings.memory // 4,
+                memory=self.cluster.memory // 4,
                 threads=settings.threads,
                 blocks=solver.blocks,
                 partition=None if solver.partition is None else resolve_partition(solver.partition),

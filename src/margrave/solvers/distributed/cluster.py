@@ -25,13 +25,23 @@ from margrave.problem import Data, Floats, Problem
 from margrave.progress import FOREVER
 from margrave.rounds import floor_for
 from margrave.rows import size_in_bytes
-from margrave.solvers.base import CHEAP, Settings
+from margrave.solvers.base import CHEAP, PER_ROW, PER_ROW_OF_SHARDS, Settings
 from margrave.solvers.distributed.checkpoint import Checkpoint, warned
 
 logger = logging.getLogger("margrave")
 
 Rows = NDArray[np.int64]
 T = TypeVar("T")
+
+
+def bytes_per_row(engine: Engine) -> int:
+    """Bytes of vectors in this process."""
+    return PER_ROW if engine.is_remote else PER_ROW_OF_SHARDS
+
+
+def memory_left(data: Data, settings: Settings, engine: Engine) -> int:
+    """Bytes for caches, buffers and copies of the rows."""
+    return max(settings.memory // 8, settings.memory - bytes_per_row(engine) * data.n_rows)
 
 
 class Cluster:
@@ -72,6 +82,11 @@ class Cluster:
         self.version = 0  # how often they were built; then their state is that of a checkpoint
         self.arrivals = Arrivals(engine)
         self.steadily(lambda: None)
+
+    @property
+    def memory(self) -> int:
+        """Bytes for caches and buffers."""
+        return memory_left(self.data, self.settings, self.engine)
 
     def bound(self, p: int) -> float:
         """The loss of zero scores; minus it is a lower bound on the dual value."""
@@ -230,7 +245,7 @@ class Cluster:
     def _scatter(self, states: list[list[BlockState]] | None) -> Shards:
         settings, parts = self.settings, self.parts
         at_work = min(self.engine.n_workers, len(parts))
-        left = max(settings.memory // 4, settings.memory // 2 - 2 * size_in_bytes(self.data.X))
+        left = max(self.memory // 4, self.memory // 2 - 2 * size_in_bytes(self.data.X))
         threads, memory = self.engine.share(at_work, settings.threads, left)
         memory = (
             memory * at_work // len(parts)

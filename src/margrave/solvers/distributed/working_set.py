@@ -78,7 +78,7 @@ class DistributedSet:
         self.cluster, self.p, self.problem, self.precision = cluster, p, problem, precision
         self.has_free_intercept = problem.intercept == "free"
         least = 8 if problem.is_hull else 2  # so that a pair of each class can join
-        largest = size or set_size(cluster.settings.memory, _LARGEST_SET)
+        largest = size or set_size(cluster.memory, _LARGEST_SET)
         self.capacity = min(max(largest, least), problem.n_rows)
         self.members = Members()
         self.state = RoundState(np.zeros(2 if problem.is_hull else 1))
@@ -283,7 +283,7 @@ class DistributedSet:
             X = w.points
         data = Data(X, problem.data.kernel, np.array([0, n], dtype=np.int64))
         part = Problem(data, None, w.y, w.C, problem.loss, problem.intercept, problem.total)
-        memory = min(settings.memory // 4, 32 * n * n + _BUFFER)
+        memory = min(self.cluster.memory // 4, 32 * n * n + _BUFFER)
         rows = data.kernel_rows(self.precision, memory, _BUFFER, settings.threads, part.offset)
         own = own_scores(rows, w.beta, np.arange(n))
         assert own is not None  # there is no time limit

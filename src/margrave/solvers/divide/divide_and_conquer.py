@@ -25,7 +25,13 @@ from sklearn.base import BaseEstimator
 from margrave.partitions import Partition, resolve_partition
 from margrave.problem import BaseProblem, Data, Floats, Solution, is_single
 from margrave.rows import loaded
-from margrave.solvers.base import Settings, check_integer, check_positive, check_switch
+from margrave.solvers.base import (
+    Settings,
+    check_integer,
+    check_memory,
+    check_positive,
+    check_switch,
+)
 from margrave.solvers.divide.levels import Levels
 from margrave.solvers.divide.parts import Division
 from margrave.solvers.kernel.working_set import solve_rows
@@ -119,6 +125,8 @@ class DivideAndConquer(BaseEstimator):  # type: ignore[misc]
     ) -> list[Solution]:
         """Solve the problems."""
         self._check(problems)
+        if not self.early and not problems[0].data.in_blocks:
+            check_memory(problems, settings)
         division = Division(problems, settings, "dc", in_blocks=self.visits_blocks)
         betas, done, solutions = starts, 0, None
         moving = self.moving and not self.early and is_worthwhile(problems)

@@ -30,8 +30,10 @@ from margrave.rounds import (
     set_size,
 )
 from margrave.solvers.base import (
+    PER_ROW,
     Settings,
     Show,
+    check_memory,
     check_start,
     side_by_side,
     stop_reason,
@@ -40,7 +42,6 @@ from margrave.solvers.base import (
 
 _SLICE = 0.1  # seconds in the core between two progress reports
 _NO_LIMIT = 1 << 60
-_PER_ROW = 256  # bytes of vectors: the point, its solution, and work space of certificates
 _LARGEST_SET, _SMALLEST_SET = 2048, 512
 _MORE_ROUNDS = 10  # at least, for exact solutions
 
@@ -66,6 +67,8 @@ def descend(
     memory. `where` describes the place in the strategy, for progress reports; `show` gets the
     solution of each problem as soon as it is there.
     """
+    if not linear:
+        check_memory(problems, settings)
     for problem, start in zip(problems, starts or [], strict=bool(starts)):
         check_start(problem, start)
     workers = min(len(problems), settings.threads) if linear else _workers(problems, settings)
@@ -135,7 +138,7 @@ class Kernels:
     def memory(self) -> int:
         """Bytes for packed and cached kernel rows."""
         block = 8 * min(self.size, self.data.n_rows) ** 2
-        return max(0, self.share - _PER_ROW * self.data.n_rows - block - self.buffer)
+        return max(0, self.share - PER_ROW * self.data.n_rows - block - self.buffer)
 
     def size_for(self, n_rows: int) -> int:
         """Variables per round of a problem: small problems rarely need all their kernel values."""
