@@ -191,8 +191,9 @@ def check_memory(
     """Raise if vectors and copies of the rows alone do not fit into the memory limit."""
     data = problems[0].data
     needed = per_row * data.n_rows
-    if data.is_native and not data.is_remote:  # in another order, and packed for the core
-        needed += 2 * size_in_bytes(data.X)
+    if data.is_native and not data.is_remote:  # in another order, and packed in single precision
+        size = size_in_bytes(data.X)
+        needed += size + 4 * size // data.X.dtype.itemsize
     if needed > settings.memory:
         raise ValueError(
             f"{data.n_rows:,} rows need at least {in_words(needed)} for vectors and copies, and"
