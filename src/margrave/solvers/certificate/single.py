@@ -52,10 +52,12 @@ class SingleGap:
             dual += 0.5 * sums["sum"] ** 2
             error += UNIT * sums["sum_size"] ** 2
         row, cost, change = self._absorb(solution, f, errors, sums["sum"])
+        before = upper
         if change != 0.0:
             upper += max(0.0, cost) + 0.5 * change**2 * self._square(row)
             dual -= float(solution.intercept) * change  # of the point whose sum is right
-        return self._relative(plain, upper, dual, error + UNIT * len(beta) * sums["size"])
+        error += UNIT * len(beta) * sums["size"]
+        return self._relative(plain, upper, dual, error, upper - before)
 
     def by_weights(self, solution: Solution, compensated: bool) -> Certificate:
         """Of the model w'x + b, by a pass over the rows."""
@@ -70,11 +72,13 @@ class SingleGap:
         row, cost, change = self._absorb(solution, f, errors, sums["sum"])
         far = apart + off + 2.0 * UNIT * float(np.linalg.norm(w))
         upper, off_balance = sums["upper"], 0.0
-        if change != 0.0:
-            upper += max(0.0, cost)
-            far += abs(change) * math.sqrt(self._square(row))
-            off_balance = b * change
         upper += 0.5 * far**2
+        before = upper
+        if change != 0.0:
+            length_of = abs(change) * math.sqrt(self._square(row))
+            upper += max(0.0, cost) + length_of * (far + 0.5 * length_of)
+            off_balance = b * change
+        moved = upper - before
         plain = sums["gap"] + 0.5 * apart**2
         # of the point whose sum is right
         dual = 0.5 * length**2 + sums["conjugate"] - off_balance
@@ -86,7 +90,7 @@ class SingleGap:
             upper += 0.5 * (between + UNIT * sums["sum_size"]) ** 2
             dual += 0.5 * sums["sum"] ** 2
             error += UNIT * sums["sum_size"] ** 2
-        return self._relative(plain, upper, dual, error)
+        return self._relative(plain, upper, dual, error, moved)
 
     def by_norms(self, solution: Solution, norms: Norms) -> Certificate:
         """Of the model w'x + b, by P + D as they were computed and the largest errors of both."""
@@ -103,13 +107,13 @@ class SingleGap:
         of_dual = combined * off + 0.5 * off**2 + UNIT * (d * combined**2 + (n + 8.0) * terms)
         if problem.intercept == "regularized":
             of_dual += UNIT * n * size * (abs(total) + UNIT * n * size)
-        upper = P + D + of_primal + of_dual
+        upper = before = P + D + of_primal + of_dual
         row, cost, change = self._absorb(solution, solution.scores, np.array([score]), total)
         if change != 0.0:
             change = abs(change) if row >= 0 else math.inf
             far = longest * (length + combined + 0.5 * change * longest)
             upper += max(0.0, cost) + change * (abs(b) + far)
-        return self._relative(P + D, upper, D, of_dual)
+        return self._relative(P + D, upper, D, of_dual, upper - before)
 
     def _absorb(
         self, solution: Solution, f: Floats, errors: Floats, total: float
@@ -134,7 +138,10 @@ class SingleGap:
             return float(abs(data.X[at, at]))
         return float(abs(data.kernel.diagonal(sample_rows(data.X, np.array([at])))[0]))
 
-    def _relative(self, plain: float, upper: float, dual: float, error: float) -> Certificate:
+    def _relative(
+        self, plain: float, upper: float, dual: float, error: float, moved: float
+    ) -> Certificate:
+        """The gap of these figures; correcting the sum of beta raises D by `moved` at most."""
         plain, upper, dual = plain + self.more[0], upper + self.more[0], dual + self.more[1]
         primal = plain - dual
         if upper == 0.0:
@@ -146,7 +153,8 @@ class SingleGap:
         gap = upper / certain
         rounding = gap - plain / scale
         # where D <= 0, P + D is no more than P
-        return Certificate(primal, dual, min(gap, 1.0) if dual + error <= 0.0 else gap, rounding)
+        is_below = dual + error + moved <= 0.0
+        return Certificate(primal, dual, min(gap, 1.0) if is_below else gap, rounding)
 
     def scores_of(self, solution: Solution, closely: bool) -> tuple[Floats, Floats]:
         """Scores K beta and bounds on their errors."""
