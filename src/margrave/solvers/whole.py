@@ -107,9 +107,16 @@ def certify(
     if not settings.is_over:
         return found
     return [
-        one if one.converged else replace(one, beta=beta, gap=np.inf)
+        one if one.converged else _unknown(one, beta)
         for one, beta in zip(found, betas, strict=True)
     ]
+
+
+def _unknown(found: Solution, beta: Floats) -> Solution:
+    """The variables that were to be certified; scores of others would certify nothing."""
+    same = np.array_equal(found.beta, beta)
+    certificate = found.certificate if same else "estimate"
+    return replace(found, beta=beta, gap=np.inf, certificate=certificate)
 
 
 def choose(problem: Problem) -> str:
