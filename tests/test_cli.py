@@ -130,7 +130,7 @@ def test_labels_of_a_table(run, tmp_path):
 def test_options_reach_the_estimator(run, tmp_path):
     X, y = numbers()
     (data,) = write(tmp_path, "libsvm", X / [1, 10, 100, 1000], y)
-    letters = "-s 0,-t 1,-c 3,-g 0.1,-d 2,-r 1,-e 1e-5,-m 50,-b 0,-w1 2,-w-1 0.5,-q 1"
+    letters = "-s 0,-t 1,-c 3,-g 0.1,-d 2,-r 1,-e 1e-5,-m 50,-h 0,-b 0,-w1 2,-w-1 0.5,-q 1"
     letters = [word for pair in letters.split(",") for word in pair.split()][:-1]
     good(run("train", *letters, data, "-o", "model", "--solver", "exact", "-j", "2"))
     found = margrave.load("model").get_params()

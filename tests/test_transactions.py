@@ -269,7 +269,12 @@ def test_ctrl_c_at_calls_all_over_a_fit(estimator, tmp_path):
             interrupted = was_interrupted(before.model)
         assert interrupted == (strike.count >= last)  # a clock may have saved it a call
         complete.append(verify(before, names, tmp_path))
-    assert not complete[0] and complete[-1]
+    assert not complete[0]
+    # Which call is the last depends on the clock, at which slow computers look more often.
+    before = Before(clone(estimator))
+    with Strike(10 * strike.count):
+        assert not was_interrupted(before.model)
+    assert verify(before, names, tmp_path)
 
 
 # --- Ctrl-C as a signal at random times ----------------------------------------------------------

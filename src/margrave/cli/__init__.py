@@ -20,24 +20,28 @@ def main() -> None:
     """Run ``margrave``."""
     from margrave.cli.app import complete
 
-    arguments = with_weights(sys.argv[1:]) or ["--help"]
+    arguments = from_libsvm(sys.argv[1:]) or ["--help"]
     app = complete()
     sys.exit(
         run(lambda: app(args=arguments, prog_name="margrave", standalone_mode=False), "margrave")
     )
 
 
-def with_weights(arguments: list[str]) -> list[str]:
-    """LIBSVM's ``-w1 5`` as ``--weight 1=5``.
+def from_libsvm(arguments: list[str]) -> list[str]:
+    """LIBSVM's ``-w1 5`` as ``--weight 1=5``, and without its ``-h 0``: shrinking is automatic.
 
-    >>> with_weights(["train", "-w-1", "5", "data"])
+    >>> from_libsvm(["train", "-w-1", "5", "-h", "0", "data"])
     ['train', '--weight', '-1=5', 'data']
+    >>> from_libsvm(["train", "-h"])
+    ['train', '-h']
     """
     found, rest = [], list(arguments)
     while rest:
         word = rest.pop(0)
         if re.fullmatch(r"-w[^=]+", word) and rest:
             found += ["--weight", f"{word[2:]}={rest.pop(0)}"]
+        elif word == "-h" and rest and rest[0] in ("0", "1"):
+            rest.pop(0)
         else:
             found.append(word)
     return found
