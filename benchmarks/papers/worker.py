@@ -41,7 +41,8 @@ class Task:
     method: str
     parameters: dict[str, Any]
     rows: float | None = None  # so many rows to fit, or this share of them; None: all
-    limit: float | None = None  # seconds of the fit
+    limit: float | None = None  # seconds of the fit, and of the prediction
+    new_rows: int | None = None  # so many of the rows to test
     generated: bool = False
 
 
@@ -55,6 +56,7 @@ def measure(task: Task, tell: Callable[[dict[str, Any]], None] = _ignore) -> dic
     method, dataset = paper.methods[task.method], paper.datasets[task.dataset]
     whole, form = dataset.load(task.generated), dataset.forms[method.library]
     data = first(whole, task.rows).in_form(form)
+    data = replace(data, X_new=data.X_new[: task.new_rows], y_new=data.y_new[: task.new_rows])
     # Our estimators have time limits and keep their models; other processes have to be killed.
     own_limit = _ends(method.make(task.parameters), "time_limit", task.limit)
     patience = None if task.limit is None else (2.0 if own_limit else 1.0) * task.limit

@@ -273,7 +273,7 @@ def _sum_rows(case: str, found: Found) -> list[list[str]]:
 
 STUDIES = {
     "pbm-workers": Study(
-        "Figure 2 (e) and (f): more workers",
+        "Figure 2, e and f: more workers",
         "Rounds alone, on as many fixed blocks as there are workers; parameters of the paper, the"
         " error as above. Work is counted in kernel values: where the curves of the picture"
         " overlap, the speed-up is perfect. The numbers sent are those of one round. Seconds are"
