@@ -232,7 +232,12 @@ def both_parts(raw: Raw, rows: int | None, new: int) -> Data:
 
 def covtype_binary(raw: Raw, rows: int | None, new: int) -> Data:
     """Class 2 against the rest; columns scaled to [0, 1] over the whole set; shuffled."""
-    X, y = raw["X"], np.where(raw["y"] == 2, 1, -1)
+    return covtype({"X": raw["X"], "y": np.where(raw["y"] == 2, 1, -1)}, rows, new)
+
+
+def covtype(raw: Raw, rows: int | None, new: int) -> Data:
+    """All classes; columns scaled to [0, 1] over the whole set; shuffled."""
+    X, y = raw["X"], raw["y"]
     low, high = X.min(axis=0).astype(np.float64), X.max(axis=0).astype(np.float64)
     width = np.where(high > low, high - low, 1.0)
     return _scaled(_select(X, y, _shuffle(len(y)), rows, new), low, width)

@@ -22,6 +22,7 @@ from benchmarks import (
     data,
     generated,
     large,
+    moving,
     plot,
     reading,
     report,
@@ -816,3 +817,13 @@ def test_reading_is_measured_and_reported(tmp_path: Path, monkeypatch: pytest.Mo
     found = json.loads((tmp_path / "reading.json").read_text())
     assert found["bytes"] >= 1e6 and found["entries"] == 100 * found["rows"]
     assert "| scikit-learn |" in reading.report(tmp_path / "reading.json")
+
+
+@pytest.mark.parametrize("name", ["nu-kin40k", "shards-ijcnn1", "joint-covtype"])
+def test_ways_in_turn(name):
+    found = moving.measure(moving.CASES[name], generated=True)
+    objectives = [way["objective"] for way in found["ways"].values()]
+    assert len(objectives) == 2 and objectives[1] == pytest.approx(objectives[0], rel=2e-3)
+    machine = {"cpu": "one", "cores": 2, "load_at_start": 0.0}
+    table = moving.report({"cases": {name: found}, "machine": machine, "started": "2026-01-01T"})
+    assert table.count(found["title"]) == 1 and table.count("1.00x") >= 1

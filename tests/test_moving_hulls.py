@@ -12,6 +12,7 @@ from margrave.engines import Serial, Threads
 from margrave.solvers import BlockMinimization, PairSwaps
 from tests import exact_gap
 from tests.data import load, moons200
+from tests.fuzz_certificates import Recipe
 from tests.test_blocks import Fragile, Killed
 from tests.test_hull import each_record
 from tests.test_moving_blocks import few_rows_are_many  # noqa: F401  # a fixture
@@ -112,6 +113,13 @@ def test_any_number_of_blocks(estimator, blocks):
     exact = fitted(estimator, "pairs", X[::2], tol=1e-9)
     model = fitted(estimator, solver, X[::2])
     assert model.converged_ and model.objective_ == pytest.approx(exact.objective_, rel=2e-6)
+
+
+def test_active_rows_that_differ_from_all_by_rounding_alone():
+    """Both say that they are solved, one to 1e-15 and the other to 1e-8, for ever."""
+    recipe = Recipe(1457, "NuSVC", tol=1e-8, n=2, scale=7e8, spread=3.4e6, nu=0.83, solver="pbm")
+    model = recipe.fit()
+    assert model.converged_ and len(model.history_) < 50
 
 
 def test_blocks_of_one_class():

@@ -10,7 +10,8 @@ A swap moves weight from one row of a class to another, the pair that violates o
 It is the working-set solver with two fixed sums (``cpp/inner.hpp``, `swap`): thousands of rows at a
 time on their own kernel block, cached kernel rows, shrinking for many rows, and the bounds of
 `distance.py` in double precision at the end. nu-regression is the same on twice the rows, once as
-points above the tube and once as points below, with the targets as a linear term.
+points above the tube and once as points below, with the targets as a linear term. With many rows
+and a narrow kernel "auto" lets moving blocks go first (`solve_after`).
 
 Blocks of rows, in this process or on workers, use the distributed working set
 (`distributed/working_set.py`).

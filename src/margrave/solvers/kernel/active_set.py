@@ -161,7 +161,10 @@ class ActiveSet:
         self._close_part()
         if self._reaches(target):
             return "converged", records
-        return ("running" if status == "converged" else status), records
+        if status == "converged":
+            # without a step only rounding tells the active rows from all rows, and would again
+            status = "running" if part.work[1] > 0 else "stalled"
+        return status, records
 
     def _reaches(self, target: float) -> bool:
         """Whether all rows reach the target with the part's values; if not, how to go on."""
