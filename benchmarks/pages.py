@@ -36,7 +36,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import alternatives, gpu, large, reading, report, results, streams, tuning
+from benchmarks import alternatives, gpu, large, latency, reading, report, results, streams, tuning
 from benchmarks.adapters import LIBRARIES, RIVALS, SHORTEST
 from benchmarks.marks import numbered, placed
 from benchmarks.papers import dcsvm, gradients, published, saddle, studies
@@ -60,6 +60,7 @@ def blocks() -> dict[Path, dict[str, str]]:
             "lost": lost(),
         },
         ROOT / "docs" / "gpu.md": {"cards": gpu.table()},
+        ROOT / "docs" / "serving.md": {"latency": latency.table()},
         ROOT / "docs" / "streams.md": {"rows": streams.table()},
         **{
             ROOT / "docs" / "papers" / f"{paper}.md": {"studies": studies.report(paper)}

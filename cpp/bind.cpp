@@ -136,16 +136,80 @@ double negligible_share(KernelParams kernel, const Rows& A, const Rows& B) {
 constexpr std::int64_t kLeaf = 32;             // a panel of floats
 constexpr std::int64_t kWorthOrdering = 2000;  // rows
 
+// Sums over the features in so many lanes, which the compiler turns into vectors.
+constexpr int kLanes = 8;
+template <class U, class F>
+double sum_of(const double* x, const U* z, std::int64_t features, F&& term) {
+    double lanes[kLanes] = {};
+    std::int64_t k = 0;
+    for (; k + kLanes <= features; k += kLanes)
+        for (int l = 0; l < kLanes; ++l) lanes[l] += term(x[k + l], double(z[k + l]));
+    double sum = 0;
+    for (; k < features; ++k) sum += term(x[k], double(z[k]));
+    for (double lane : lanes) sum += lane;
+    return sum;
+}
+
+constexpr std::int64_t kFewRows = 4;
+constexpr std::int64_t kFewProducts = 1 << 20;
+
+// Whether packing takes longer than a pass over the rows as they are.
+bool are_few(const Rows& X, const Rows& points) {
+    return !X.sparse && !points.sparse && points.column_stride == 1 && X.count <= kFewRows &&
+           X.count * points.count * points.features <= kFewProducts;
+}
+
+// Sums for a few rows X, in double precision.
+template <class U>
+void add_scores(const KernelParams& kernel, const Rows& X, const Rows& points, const Table& coef,
+                std::vector<double>& sums) {
+    const std::int64_t d = points.features;
+    const std::int64_t outputs = std::int64_t(coef.shape(1));
+    constexpr std::int64_t W = sizeof(Vec<double>) / sizeof(double);
+    std::vector<double> x(d);
+    Kernels::visit(kernel.id, [&](auto k) {
+        const auto pair_with = [&](const U* z) {
+            if constexpr (k.pairing == Pairing::product)
+                return sum_of(x.data(), z, d, [](double a, double b) { return a * b; });
+            else if constexpr (k.pairing == Pairing::squares)
+                return sum_of(x.data(), z, d, [](double a, double b) { return (a - b) * (a - b); });
+            else
+                return sum_of(x.data(), z, d, [](double a, double b) { return std::fabs(a - b); });
+        };
+        for (std::int64_t i = 0; i < X.count; ++i) {
+            X.each(i, [&](std::int64_t at, double value) { x[at] = value; });
+            for (std::int64_t from = 0; from < points.count; from += W) {
+                const std::int64_t n = std::min(W, points.count - from);
+                Vec<double> pairs = splat(1.0);
+                for (std::int64_t j = 0; j < n; ++j)
+                    pairs[j] = pair_with(static_cast<const U*>(points.values) +
+                                         (from + j) * points.row_stride);
+                const Vec<double> values =
+                    decltype(k)::template map<Vec<double>, double>(kernel, pairs);
+                for (std::int64_t j = 0; j < n; ++j)
+                    for (std::int64_t o = 0; o < outputs; ++o)
+                        sums[i * outputs + o] +=
+                            coef.data()[(from + j) * outputs + o] * (values[j] + kernel.offset);
+            }
+        }
+    });
+}
+
 // The sums, and how many kernel values were computed for them.
 template <class T>
 std::pair<std::vector<double>, std::int64_t> scores_of(const PyKernel& kernel, const PyRows& X,
                                                        const PyRows& points, const Table& coef,
                                                        int threads, double seconds, const Isa& isa,
                                                        Watch& watch) {
-    std::vector<double> out(std::size_t(X.rows.count) * coef.shape(1));
     nb::gil_scoped_release free;
-    Threads pool(threads);
     watch.limit(seconds);
+    std::vector<double> out(std::size_t(X.rows.count) * coef.shape(1));
+    if (are_few(X.rows, points.rows)) {
+        const auto add = points.rows.is_double ? add_scores<double> : add_scores<float>;
+        add(kernel.params, X.rows, points.rows, coef, out);
+        return {std::move(out), X.rows.count * points.rows.count};
+    }
+    Threads pool(threads);
     const int outputs = int(coef.shape(1));
     TileSource<T> source(kernel.params, points.rows, X.rows, isa, pool);
     if (std::min(points.rows.count, X.rows.count) < kWorthOrdering ||

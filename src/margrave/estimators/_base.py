@@ -523,7 +523,8 @@ class KernelEstimator(CheckedInput):
             known = self._context.sums(X, self.support_[used], coef)
             if known is not None:
                 return known
-        points = (self.support_ if self._kernel.is_precomputed else self.support_vectors_)[used]
+        points = self.support_ if self._kernel.is_precomputed else self._support_vectors
+        points = (self.support_vectors_ if points is None else points)[used]
         nothing = np.zeros(coef.shape[1])
         model = Expansion(points, coef, self._kernel, nothing, precision)
         # only Python kernels need a budget, and computing it takes longer than predicting a row

@@ -36,6 +36,8 @@ _ACCEPTED: dict[str, Any] = {
     "accept_large_sparse": True,
     "dtype": [np.float64, np.float32],
 }
+_PLAIN = (np.dtype(np.float64), np.dtype(np.float32))
+_FEW_ENTRIES = 10_000  # of rows that are checked without scikit-learn
 
 
 # LIBSVM's parameters that no estimator has, and what there is instead
@@ -98,6 +100,8 @@ class CheckedInput(BaseEstimator):  # type: ignore[misc]
     def _check_rows(self, X: MatrixLike, reset: bool = True) -> AnyRows:
         """Validate X without a copy; float32 stays float32."""
         if not reset:
+            if isinstance(X, np.ndarray) and self._is_plain(X):
+                return X
             check_is_fitted(self)
         if in_blocks(X):
             return self._check_blocks(X, reset)
@@ -109,6 +113,26 @@ class CheckedInput(BaseEstimator):  # type: ignore[misc]
             return fetch_rows(self, X)
         self._refuse_kind(X)
         return canonical(validate_data(self, X, reset=reset, **_ACCEPTED))
+
+    def _is_plain(self, X: NDArray[Any]) -> bool:
+        """Whether a few rows for a fitted model need no further checks: they cost more than scores.
+
+        scikit-learn's checks would accept such rows and return them as they are.
+        """
+        known = vars(self)
+        return (
+            type(X) is np.ndarray
+            and X.dtype in _PLAIN
+            and X.ndim == 2
+            and X.shape[0] > 0
+            and X.size <= _FEW_ENTRIES
+            and "gap_" in known
+            and X.shape[1] == known["n_features_in_"]
+            and "feature_names_in_" not in known
+            and isinstance(self.kernel, str)
+            and self.kernel != "precomputed"
+            and bool(np.isfinite(X).all())
+        )
 
     def _check_training(
         self, X: MatrixLike, y: VectorLike | None, reset: bool = True, numbers: bool = False
