@@ -21,8 +21,11 @@ from margrave import SVC, SVR
 from margrave.kernels import KERNELS, Kernel
 from margrave.losses import LOSSES, Loss
 from margrave.problem import Data, Problem, Solution
+from margrave.progress import Progress
 from margrave.solvers import SOLVERS
+from margrave.solvers.base import Settings
 from margrave.solvers.certificate import certificate
+from margrave.solvers.whole import certify
 from tests import cases, oracle
 from tests.exact_gap import exact_gaps
 from tests.fuzz_certificates import Recipe, draw, is_covered, judge
@@ -288,6 +291,17 @@ def test_the_gap_of_variables_whose_sum_is_wrong():
     duals = [point @ K @ point / 2 for point in beta + 0.4 * np.eye(3)]
     assert primal > 0 and max(duals) > 0
     assert found.gap >= min((primal + dual) / primal for dual in duals)
+
+
+def test_a_point_that_is_not_certified_in_time_has_no_certificate():
+    """The scores at hand are those of another point, with the right sum."""
+    X, beta = np.array([[-1.0], [0.2], [0.9]]), np.array([0.1, 0.2, 0.2])
+    data = Data(X, Kernel("rbf", gamma=1.0), np.array([0, 3]))
+    problem = Problem(data, None, np.ones(3), np.ones(3), Loss("one_class"), "free", total=0.9)
+    with Progress(1e-3, time_limit=0.0) as progress:
+        (found,) = certify([problem], Settings(1e-3, None, 1, 0, progress), [beta])
+    assert found.certificate == "estimate" and found.gap == np.inf
+    np.testing.assert_array_equal(found.beta, beta)
 
 
 def test_scores_beyond_double_precision_are_no_secret():
