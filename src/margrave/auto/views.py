@@ -35,6 +35,10 @@ _KEPT = 4 << 30  # bytes of views
 Running = Callable[[Progress], None]
 
 
+def _unwatched(progress: Progress) -> None:
+    """What a fit does that nobody limits."""
+
+
 @dataclass(frozen=True)
 class Table:
     """All rows, and what is known about them."""
@@ -118,7 +122,9 @@ class Views:
 
         return self._once((fold.number, style), make)
 
-    def rows(self, fold: Fold, one: Candidate, running: Running) -> tuple[Matrix, Matrix]:
+    def rows(
+        self, fold: Fold, one: Candidate, running: Running = _unwatched
+    ) -> tuple[Matrix, Matrix]:
         """The fold's training and validation rows in a candidate's metric."""
 
         def make() -> tuple[Matrix, Matrix]:
@@ -140,7 +146,7 @@ class Views:
         size: float = self._once((fold.number, one.style, one.metric, one.pairing), make)
         return one.multiple / size
 
-    def root(self, fold: Fold, style: str, metric: Metric, running: Running) -> Floats:
+    def root(self, fold: Fold, style: str, metric: Metric, running: Running = _unwatched) -> Floats:
         """The root of a metric, learned from training rows of this fold."""
 
         def make() -> Floats:
