@@ -481,6 +481,30 @@ def test_a_scheduler_that_is_gone():
             assert len(shards) == 5
 
 
+def test_a_broken_connection_to_the_scheduler(dask_client, monkeypatch):
+    workers, asked = Dask(dask_client).workers, []
+    spawn = workers._spawn
+
+    async def broken():
+        raise OSError("in between")
+
+    def failing(work):
+        asked.append(work)
+        if len(asked) > 2:
+            return spawn(work)
+        work.close()
+        return spawn(broken())
+
+    monkeypatch.setattr(workers, "_spawn", failing)
+    assert workers.live()
+    assert len(asked) == 3
+    monkeypatch.setattr(workers, "timeout", 0.3)
+    monkeypatch.setattr("margrave.engines.dask_workers._BUSY", 0.3)
+    monkeypatch.setattr(workers, "_spawn", lambda work: (work.close(), spawn(broken()))[1])
+    with pytest.raises(RuntimeError, match=r"the Dask scheduler does not answer \(OSError\('in be"):
+        workers.live()
+
+
 def test_a_frozen_worker_that_has_rows(losing, X):
     engine = impatient(losing, 2.0)
     (near, _), (far, victim) = pids(losing).items()

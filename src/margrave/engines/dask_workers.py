@@ -46,6 +46,7 @@ __all__ = ["DaskWorkers", "distributed"]
 
 _CHECK = 1.0  # seconds between checks that the workers are alive
 _BUSY = 120.0  # seconds for the scheduler to answer: on a crowded machine it may take long
+_AGAIN = 0.1  # seconds until it is asked again, where the connection broke
 _PATIENCE = 5.0  # seconds to wait for the first worker of a cluster
 _NOT_THERE = ("error", "cancelled")  # states of an actor
 _UNREACHED = (OSError, KeyError, CancelledError)  # KeyError: another worker at the same address
@@ -68,13 +69,18 @@ class DaskWorkers:
     # --- which workers are alive ------------------------------------------------------------
 
     def scheduler(self, name: str, **args: object) -> Any:
-        """Ask the scheduler, which may be busy for a while."""
-        self._check_client()
-        try:
+        """Ask the scheduler, again if a connection breaks; it may be busy for a while."""
+        end = time.monotonic() + max(self.timeout, _BUSY)
+        while True:
+            self._check_client()
             asked = self._spawn(getattr(self.client.scheduler, name)(**args))
-            return asked.result(max(self.timeout, _BUSY))
-        except (OSError, CancelledError) as error:
-            raise RuntimeError("the Dask scheduler does not answer") from error
+            try:
+                return asked.result(max(0.0, end - time.monotonic()))
+            except (OSError, CancelledError) as error:
+                asked.cancel()
+                if time.monotonic() > end:
+                    raise RuntimeError(f"the Dask scheduler does not answer ({error!r})") from error
+            time.sleep(_AGAIN)
 
     def _check_client(self) -> None:
         if self.client.status != "running":
