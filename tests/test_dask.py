@@ -501,7 +501,7 @@ def test_a_broken_connection_to_the_scheduler(dask_client, monkeypatch):
     monkeypatch.setattr(workers, "timeout", 0.3)
     monkeypatch.setattr("margrave.engines.dask_workers._BUSY", 0.3)
     monkeypatch.setattr(workers, "_spawn", lambda work: (work.close(), spawn(broken()))[1])
-    with pytest.raises(RuntimeError, match=r"the Dask scheduler does not answer \(OSError\('in be"):
+    with pytest.raises(RuntimeError, match="the Dask scheduler does not answer"):
         workers.live()
 
 
