@@ -19,8 +19,8 @@ def press(model, data, delay):
     try:
         thread.start()
         model.fit(*data)
-        thread.join(10.0)
-        time.sleep(10.0)  # the fit was faster
+        thread.join(100.0)  # the fit was faster
+        time.sleep(10.0)
     except KeyboardInterrupt:
         late = time.perf_counter() - pressed[0]
         thread.join(10.0)
