@@ -7,6 +7,7 @@ import mpmath
 import numpy as np
 import pytest
 from scipy import sparse
+from sklearn.datasets import make_moons
 
 from margrave import SVC, SVR, KernelLogisticRegression, NuSVC, NuSVR, OneClassSVM, _core
 from margrave.blocks import KernelBlock
@@ -349,3 +350,15 @@ def test_shards_recompute_rows_whose_loss_skipped_values_may_hide():
     block = Point(0, [problem], [BlockState(beta, claimed)], np.arange(2), None, 0.0, 1 << 20, 1)
     block.certify(0, *block.support(0), np.zeros(1))
     np.testing.assert_allclose(block.states[0].scores, truth)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
+def test_the_sign_of_sums_too_small_for_single_precision(kernel):
+    X, y = make_moons(1500, noise=0.1, random_state=0)
+    new = np.random.default_rng(0).uniform(-0.8, 1.2, (400, 2))
+    model = SVC(C=4.0, gamma=1024.0, kernel=kernel, intercept=None).fit(X, y)
+    assert model._precision == "float32"
+    values = getattr(oracle, kernel)(new, model.support_vectors_, gamma=1024.0)
+    exact = values @ model.dual_coef_[0]
+    assert np.count_nonzero(np.abs(exact) < 1e-44) > 20  # zero in single precision
+    np.testing.assert_array_equal(model.predict(new), (exact > 0).astype(int))

@@ -530,7 +530,14 @@ class KernelEstimator(CheckedInput):
         # only Python kernels need a budget, and computing it takes longer than predicting a row
         budget = parse_bytes(self.memory_limit) if self._kernel.is_callable else 1 << 30
         device = card_of(self.engine, self.memory_limit)
-        return model.scores(X, thread_count(self.n_jobs), budget, device=device)
+        scores = model.scores(X, thread_count(self.n_jobs), budget, device=device)
+        if precision == "float32" and not np.any(self.intercept_):
+            # far from all support vectors: what decides is too small for single precision
+            lost = np.flatnonzero(~scores.any(axis=1))
+            if len(lost):
+                exact = replace(model, precision="float64")
+                scores[lost] = exact.scores(X[lost], thread_count(self.n_jobs), device=device)
+        return scores
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the fitted model to a file that :func:`margrave.load` reads.
