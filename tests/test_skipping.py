@@ -361,4 +361,6 @@ def test_the_sign_of_sums_too_small_for_single_precision(kernel):
     values = getattr(oracle, kernel)(new, model.support_vectors_, gamma=1024.0)
     exact = values @ model.dual_coef_[0]
     assert np.count_nonzero(np.abs(exact) < 1e-44) > 20  # zero in single precision
-    np.testing.assert_array_equal(model.predict(new), (exact > 0).astype(int))
+    known = np.abs(exact) > 1e-300
+    assert known.mean() > 0.9
+    np.testing.assert_array_equal(model.predict(new)[known], exact[known] > 0)

@@ -65,6 +65,7 @@ from margrave.typing import MatrixLike, VectorLike
 
 # certificates, those that say least about the whole problem first
 _LEAST_FIRST = ("features", "blocks", "estimate", "full")
+_FAINT = 1e-30  # of the largest coefficient: smaller sums miss terms below the least float32
 _MOST_OF_COMMITTEE = 1000  # support vectors of a part that are kept to estimate its variance
 
 
@@ -533,7 +534,7 @@ class KernelEstimator(CheckedInput):
         scores = model.scores(X, thread_count(self.n_jobs), budget, device=device)
         if precision == "float32" and not np.any(self.intercept_):
             # far from all support vectors: what decides is too small for single precision
-            lost = np.flatnonzero(~scores.any(axis=1))
+            lost = np.flatnonzero(np.abs(scores).max(axis=1) <= _FAINT * np.abs(coef).max())
             if len(lost):
                 exact = replace(model, precision="float64")
                 scores[lost] = exact.scores(X[lost], thread_count(self.n_jobs), device=device)
