@@ -242,3 +242,12 @@ def test_blocks_have_to_move(estimator):
 def test_overlap_is_named():
     with pytest.raises(ValueError, match="hulls overlap"):
         fitted(HardMarginSVC(kernel="linear"), BlockMinimization(blocks=3, rounds=4))
+
+
+@pytest.mark.parametrize(("seed", "blocks"), [(1, 3), (5, 1), (5, 3)])
+def test_points_of_both_hulls_that_coincide(seed, blocks):
+    """No row violates anything any more: another active set would not go on, and the fit ends."""
+    rows, y = np.random.default_rng(seed).standard_normal((50, 1)), np.arange(50) % 2
+    solver = BlockMinimization(blocks=blocks, rounds=3, partition="random")
+    with pytest.raises(ValueError, match="hulls overlap"):
+        fitted(HardMarginSVC(kernel="linear"), solver, rows, y, time_limit=10.0)
