@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
 import margrave
 from margrave import (
@@ -132,6 +133,15 @@ def test_appended_rows_cost_a_fraction_of_a_cold_fit():
     assert work(model) <= 0.2 * work(cold)
     assert model.history_[-2]["kernel_values"] <= 0.1 * work(cold)  # before the certificate
     assert model.n_iter_ < cold.n_iter_
+
+
+def test_scores_of_the_start_end_at_the_time_limit():
+    X, y = rows(3000)
+    model = SVC(gamma=0.5, warm_start=True).fit(X[:2500], y[:2500])
+    model.set_params(time_limit=1e-9)
+    with pytest.warns(ConvergenceWarning, match="time_limit"):
+        model.fit(X, y)
+    assert np.isfinite(model.gap_) and model.history_[0]["kernel_values"] == 0
 
 
 def test_a_second_fit_of_the_same_rows_computes_next_to_nothing():

@@ -102,7 +102,8 @@ class KernelEstimator(CheckedInput):
     def _last_fit(self, names: RowNames) -> LastFit:
         """The last solution, and where its support vectors are among these rows."""
         points = self.support_vectors_ if self._is_comparable(names.X) else None
-        return LastFit.find(names, self.support_, points, self._kernel, self._kept)
+        left = Progress(self.tol, time_limit=self.time_limit).remaining
+        return LastFit.find(names, self.support_, points, self._kernel, self._kept, left)
 
     def _is_comparable(self, X: AnyRows) -> bool:
         """Whether rows X can be compared with the support vectors."""

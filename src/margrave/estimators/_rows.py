@@ -18,7 +18,7 @@ and problem.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -27,10 +27,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from margrave import _core
 from margrave.blocks.hull import fill
 from margrave.kernels import Kernel
 from margrave.models import Expansion
 from margrave.problem import BaseProblem, Floats, Problem, Solution, StartedProblem, is_single
+from margrave.progress import forever
 from margrave.rows import AnyRows, Matrix, in_memory, is_csr
 from margrave.typing import VectorLike
 
@@ -140,6 +142,7 @@ class LastFit:
     same: NDArray[np.bool_] | None
     kernel: Kernel
     kept: KeptRows
+    left: Callable[[], float] = forever  # seconds
 
     @classmethod
     def find(
@@ -149,6 +152,7 @@ class LastFit:
         points: Matrix | None,
         kernel: Kernel,
         kept: KeptRows | None,
+        left: Callable[[], float] = forever,
     ) -> LastFit:
         """Find the support vectors of the last fit among the rows of these names."""
         kept = kept or KeptRows(None)
@@ -172,7 +176,7 @@ class LastFit:
             at, of_row = np.where(support < names.X.shape[0], support, -1), None
         if of_row is not None and own is not None and kept.digests is not None:
             same = (at >= 0) & (own[at] == kept.digests[support])
-        return cls(support, points, at, of_row, same, kernel, kept)
+        return cls(support, points, at, of_row, same, kernel, kept, left)
 
     def begin(
         self, problem: Problem, number: int, rows: Rows, coef: Floats, threads: int
@@ -185,6 +189,22 @@ class LastFit:
         here = self.places_in(rows)
         last = np.zeros(problem.n_rows)
         last[here[here >= 0]] = coef[here >= 0]
+        try:
+            return self._with_scores(problem, number, rows, coef, threads, here, last)
+        except _core.Stopped:
+            return problem, settled(problem, last)
+
+    def _with_scores(
+        self,
+        problem: Problem,
+        number: int,
+        rows: Rows,
+        coef: Floats,
+        threads: int,
+        here: Rows,
+        last: Floats,
+    ) -> tuple[Problem, Floats]:
+        """The problem and its start; `here` are the support vectors, `last` their variables."""
         f = self._last_scores(problem, number, rows)
         if f is None or self.points is None or self.same is None:
             return problem, settled(problem, last)
@@ -193,7 +213,7 @@ class LastFit:
 
         def sums(to: Rows, points: Matrix, by: Floats) -> Floats:
             model = Expansion(points, by[:, None], kernel, np.zeros(1))
-            return model.scores(X[own[to]], threads)[:, 0]
+            return model.scores(X[own[to]], threads, left=self.left)[:, 0]
 
         new, support = np.flatnonzero(np.isnan(f)), int(np.count_nonzero(coef))
         if 2 * len(new) > problem.n_rows:
