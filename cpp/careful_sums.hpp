@@ -1,6 +1,9 @@
 // Sums of kernel values in compensated arithmetic, one pair of points at a time, with bounds on the
 // errors that remain; slow.
 #pragma once
+#include <type_traits>
+#include <utility>
+
 #include "compensated.hpp"
 #include "kernel_value.hpp"
 #include "row_view.hpp"
@@ -14,6 +17,7 @@ class CarefulSums {
         Kernels::visit(kernel.id, [&](auto k) {
             dot_ = k.pairing != Pairing::distance;
             shift_invariant_ = is_shift_invariant<decltype(k)>;
+            polynomial_ = std::is_same_v<decltype(k), Polynomial>;
         });
     }
 
@@ -29,10 +33,19 @@ class CarefulSums {
             z[k] = v;
             dot_ ? own_z.add_product(v, v) : own_z.add(std::fabs(v));
         });
+        const double lost = double(queries.count + 2) * double(queries.count + 2) * kUnit * kUnit;
         double errors = 0;
         for (std::int64_t q = 0; q < queries.count; ++q) {
             double size = 0;
-            const double s = pair(queries[q], z, own_z, size).value();
+            const CompensatedSum number = pair(queries[q], z, own_z, size);
+            if (polynomial_) {
+                const auto [k, off] = power(number, second_order * size);
+                total.add_product(coef[q], k.high);
+                total.add_product(coef[q], k.low + kernel_.offset);
+                errors += std::fabs(coef[q]) * (off + lost * std::fabs(k.high));
+                continue;
+            }
+            const double s = number.value();
             const double off = units * std::fabs(s) + second_order * size;
             const double k = value_of(kernel_, s);
             const double above = std::fabs(value_of(kernel_, s + off) - k);
@@ -47,6 +60,18 @@ class CarefulSums {
     }
 
   private:
+    // (gamma s + coef0)^degree, and a bound on its error if s is off by `off` at most.
+    std::pair<CompensatedSum, double> power(const CompensatedSum& s, double off) const {
+        constexpr double few = 16 * kUnit * kUnit;
+        CompensatedSum base = product({kernel_.gamma, 0}, s);
+        off = kernel_.gamma * off + few * (std::fabs(base.high) + std::fabs(kernel_.coef0));
+        base.add(kernel_.coef0);
+        CompensatedSum value{1, 0};
+        for (int i = 0; i < int(kernel_.degree); ++i) value = product(value, base);
+        const double slope = kernel_.degree * std::pow(std::fabs(base.high) * (1 + 2 * kUnit) + off,
+                                                       kernel_.degree - 1);
+        return {value, 1.001 * slope * off + few * kernel_.degree * std::fabs(value.high)};
+    }
     // The number that the kernel maps, of a query and the point spread out in z.
     CompensatedSum pair(std::int64_t query, const std::vector<double>& z, CompensatedSum own_z,
                         double& size) const {
@@ -95,6 +120,7 @@ class CarefulSums {
     const Rows& points_;
     bool dot_ = false;
     bool shift_invariant_ = false;
+    bool polynomial_ = false;
 };
 
 }  // namespace margrave

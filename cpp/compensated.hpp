@@ -30,4 +30,15 @@ struct CompensatedSum {
     double value() const { return high + low; }
 };
 
+// Off by a few units of rounding, squared.
+inline CompensatedSum product(const CompensatedSum& a, const CompensatedSum& b) {
+    CompensatedSum found;
+    found.add_product(a.high, b.high);
+    found.low += a.high * b.low + a.low * b.high;
+    CompensatedSum tidy;
+    tidy.add(found.high);
+    tidy.add(found.low);
+    return tidy;
+}
+
 }  // namespace margrave

@@ -145,11 +145,16 @@ class RowTerms {
                     const double C = C_[i];
                     const double h = loss.h(y, C, beta[i]);
                     const double product = beta[i] * f[i];
-                    const double gap = loss.gap(y, C, beta[i], f[i] + b);
-                    found.gap += gap;
                     found.conjugate += h;
-                    found.upper += closely ? worst(loss, i, beta[i], f[i], error[i], b)
-                                           : gap + slope_bound(loss, i, beta[i], f[i], error[i], b);
+                    if (closely) {
+                        const Interval at = around(loss, i, f[i], error[i], b);
+                        found.gap += loss.gap(at.y, C, beta[i], at.middle);
+                        found.upper += worst(loss, i, beta[i], at);
+                    } else {
+                        const double gap = loss.gap(y, C, beta[i], f[i] + b);
+                        found.gap += gap;
+                        found.upper += gap + slope_bound(loss, i, beta[i], f[i], error[i], b);
+                    }
                     found.product += product;
                     found.product_error += std::fabs(beta[i]) * error[i];
                     found.size += std::fabs(product) + std::fabs(h) + std::fabs(y * beta[i]);
@@ -177,9 +182,8 @@ class RowTerms {
                     if (!(change >= loss.lo(y_[i], C_[i]) - beta[i] &&
                           change <= loss.hi(y_[i], C_[i]) - beta[i]))
                         continue;
-                    const double e = error[i * stride];
-                    const double cost =
-                        worst(loss, i, moved, f[i], e, b) - worst(loss, i, beta[i], f[i], e, b);
+                    const Interval at = around(loss, i, f[i], error[i * stride], b);
+                    const double cost = worst(loss, i, moved, at) - worst(loss, i, beta[i], at);
                     best = std::min(best, {cost, i});
                 }
                 if (best.second >= 0) return;
@@ -339,24 +343,27 @@ class RowTerms {
         return off * 2 * steepest(loss, i, beta, f + b, error);
     }
 
-    // The largest that a row's gap term can be. The rounding error of f + b is known, and counts
-    // too. A target and a score that are large and close to each other are shifted to zero first:
-    // an interval around the score may be narrower than its last digit.
+    // A target, and an interval of scores around a middle.
+    struct Interval {
+        double y, middle, radius;
+    };
+    // The interval in which the score f + b of a row is. The rounding error of f + b is known, and
+    // counts too. A target and a score that are large and close to each other are shifted to zero
+    // first: the interval may be narrower than their last digit.
     template <class L>
-    double worst(const L& loss, std::int64_t i, double beta, double f, double error,
-                 double b) const {
+    Interval around(const L&, std::int64_t i, double f, double error, double b) const {
         CompensatedSum at{f, 0};
         at.add(b);
-        double y = y_[i];
-        double from = at.high;
-        double e = error + std::fabs(at.low) + 2 * kUnit * std::fabs(at.high);
-        if constexpr (!L::labels) {
-            y = (y - at.high) - at.low;
-            from = 0;
-            e = error + 2 * kUnit * std::fabs(y);
-        }
-        const double low = loss.gap(y, C_[i], beta, from - e);
-        const double high = loss.gap(y, C_[i], beta, from + e);
+        if constexpr (L::labels)
+            return {y_[i], at.high, error + std::fabs(at.low) + 2 * kUnit * std::fabs(at.high)};
+        const double y = (y_[i] - at.high) - at.low;
+        return {y, 0, error + 2 * kUnit * std::fabs(y)};
+    }
+    // The largest that a row's gap term can be in an interval.
+    template <class L>
+    double worst(const L& loss, std::int64_t i, double beta, const Interval& at) const {
+        const double low = loss.gap(at.y, C_[i], beta, at.middle - at.radius);
+        const double high = loss.gap(at.y, C_[i], beta, at.middle + at.radius);
         return (low > high ? low : high) * (1 + 8 * kUnit);
     }
 

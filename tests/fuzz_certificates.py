@@ -189,6 +189,7 @@ class Recipe:
             all(getattr(self, name) == getattr(easy, name) for name in same)
             and self.solver in ("auto", "exact")
             and (self.kernel in ("linear", "poly") or Kernel(self.kernel).is_shift_invariant)
+            and not (self.kernel == "poly" and self.coef0 < 0.0)  # not positive semidefinite
             and self.tol >= 1e-8
             and 0.01 <= self.C <= 100.0
             and self.apart <= 3.0

@@ -25,6 +25,7 @@ from margrave.progress import Progress
 from margrave.solvers import SOLVERS
 from margrave.solvers.base import Settings
 from margrave.solvers.certificate import certificate
+from margrave.solvers.certificate.figures import relative
 from margrave.solvers.whole import certify
 from tests import cases, oracle
 from tests.exact_gap import exact_gaps
@@ -246,6 +247,45 @@ INDEFINITE = [
 @pytest.mark.parametrize("recipe", INDEFINITE, ids=lambda recipe: recipe.estimator)
 def test_a_kernel_that_is_indefinite_by_little(recipe):
     assert not judge(recipe)[0]
+
+
+TRAPS = [
+    # P is as small as the rounding of a score plus the intercept makes it
+    Recipe(
+        *(1795138245, "SVR", "pinball"),
+        **{"solver": "cd", "n": 6, "d": 10, "apart": 0.3, "scale": 1883673196.7682965},
+        **{"constant": True, "storage": "csr", "quantile": 0.05},
+    ),
+    # values up to 5e11, whose last digits cost more than P
+    Recipe(
+        *(1795138427, "SVC", "hinge", "poly"),
+        **{"n": 40, "d": 1, "classes": 3, "apart": 3.0, "C": 1.8320462239556032},
+        **{"gamma": 6165.867362129457, "degree": 2},
+    ),
+    # a residual of 3e-17 of a row of weight 1e12 makes the model worse than a constant
+    Recipe(
+        *(1795135448, "SVR", "epsilon_insensitive", "precomputed"),
+        **{"n": 4, "d": 1, "duplicates": True, "heavy": 1e12, "target_scale": 1e-5},
+    ),
+]
+
+
+@pytest.mark.parametrize("recipe", TRAPS, ids=lambda recipe: recipe.loss)
+def test_scores_whose_last_digits_decide(recipe):
+    assert not judge(recipe)[0]
+
+
+def test_the_gap_of_a_dual_value_that_may_be_positive():
+    """Where only bounds are known, the largest ratio between them counts."""
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        D, P = rng.normal(), rng.exponential()
+        if P + D < 0.0:
+            continue
+        off, error = rng.uniform(0.0, 0.3, 2) * abs(D)
+        plain, dual = P + D + rng.uniform(-1.0, 1.0) * off, D + rng.uniform(-1.0, 1.0) * error
+        found = relative(plain, plain + off, dual, error)
+        assert (P + D) / max(P, abs(D)) <= found.gap * (1.0 + 1e-12)
 
 
 STEEP = [

@@ -25,6 +25,7 @@ from margrave.solvers.certificate.bounds import (
     certified_by_norms,
     certify_plane,
     certify_tube,
+    with_closer_scores,
 )
 from margrave.solvers.certificate.centring import FAR, around_mean, mean_and_spread
 from margrave.solvers.certificate.errors import Errors, combination, scores_of_weights
@@ -105,17 +106,18 @@ def _certified(
         primal, dual = problem.terms(solution.beta, solution.scores, solution.intercept)
         gap = max(0.0, primal + dual) / max(abs(primal), abs(dual), 1e-300)
         return replace(solution, objective=primal, dual=dual, gap=gap)
-    found = certificate(
-        problem, solution, settings.threads, np.inf if settings.is_over else settings.tol
-    )
+    limit = np.inf if settings.is_over else settings.tol
+    found = certificate(problem, solution, settings.threads, limit)
     if linear and found.gap > settings.tol and not settings.is_over:
         solution, found = polished(problem, solution, found, settings)
-    if (
-        mend and before.converged and found.gap > settings.tol
-    ):  # the solver's own gap was too optimistic
-        mended = best_multiple(problem, solution, settings)
-        if mended is not solution:
-            solution, found = mended, certificate(problem, mended, settings.threads, np.inf)
+    if mend and found.gap > settings.tol:  # the solver's own gap or scores may have misled
+        closer = solution
+        if found.refined and is_single(problem):
+            closer = with_closer_scores(problem, solution, settings.threads)
+        if before.converged or closer is not solution:
+            mended = best_multiple(problem, closer, settings)
+            if mended is not closer:
+                solution, found = mended, certificate(problem, mended, settings.threads, limit)
     if found.gap > settings.tol and not settings.is_spent:
         solution = replace(solution, cause=_cause(problem))
     return with_certificate(solution, found, settings.tol)

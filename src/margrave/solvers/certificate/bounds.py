@@ -58,6 +58,13 @@ def certificate(
     return refined(partial(bound, solution), products_of(problem, solution), tol)
 
 
+@interruptible()
+def with_closer_scores(problem: Problem, solution: Solution, threads: int) -> Solution:
+    """The solution with scores of compensated sums."""
+    problem, near = narrow(problem, solution)
+    return replace(solution, scores=SingleGap(problem, threads).closer(near))
+
+
 def products_of(problem: BaseProblem, solution: Solution) -> int:
     """Number of products in a refinement; those with weights are slower, and of two kinds."""
     support = 16 if solution.weights is not None else int(np.count_nonzero(solution.beta))

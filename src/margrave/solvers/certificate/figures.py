@@ -19,13 +19,37 @@ _CHEAP = 1 << 22  # products whose compensated sum takes no noticeable time
 class Certificate:
     """Primal and dual value of a point, a bound on its relative gap, and the part of rounding.
 
-    The part of rounding may exceed a bound that is 1 because the dual value is not positive.
+    The part of rounding may exceed a bound that is 1 because the dual value is not positive. Where
+    it was noticeable, scores are `refined`: summed with compensation.
     """
 
     objective: float
     dual: float
     gap: float
     rounding: float
+    refined: bool = False
+
+
+def relative(
+    plain: float, upper: float, dual: float, error: float, least_scale: float = 0.0
+) -> Certificate:
+    """Bound the relative gap of P + D <= `upper`, where D is off by `error` at most.
+
+    With g = P + D, computed as `plain`, and D <= 0 it is g / (g + |D|), which grows with g. Where D
+    may be positive it is g / max(g - D, D); g, convex in the scores, is as far below `plain` at
+    most as `upper` is above it.
+    """
+    primal, highest = plain - dual, dual + error
+    if upper == 0.0:
+        return Certificate(primal, dual, 0.0, 0.0)
+    if not math.isfinite(upper):
+        return Certificate(primal, dual, math.inf, math.inf)
+    g = upper if highest <= 0.0 else 2.0 * plain - upper
+    certain = max(g - highest, dual - error, least_scale)
+    gap = upper / certain if certain > 0.0 else math.inf
+    scale = max(abs(primal), abs(dual), least_scale)
+    rounding = upper / (scale - error) - plain / scale if scale > error else math.inf
+    return Certificate(primal, dual, gap, rounding)
 
 
 def with_certificate(solution: Solution, found: Certificate, tol: float) -> Solution:
@@ -56,7 +80,9 @@ def refined(bound: Callable[[bool], Certificate], products: int, tol: float) -> 
         found = bound(False)
     except OverflowError:
         return Certificate(math.inf, -math.inf, math.inf, math.inf)
-    return bound(True) if needs_refinement(found, products, tol) else found
+    if not needs_refinement(found, products, tol):
+        return found
+    return replace(bound(True), refined=True)
 
 
 def is_noticeable(found: Certificate) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from margrave import _core
@@ -11,7 +9,7 @@ from margrave.blocks.passes import Passes
 from margrave.losses import JOINT_LOSSES
 from margrave.problem import Floats, JointProblem, Solution
 from margrave.solvers.certificate.errors import Errors, audit, off_by
-from margrave.solvers.certificate.figures import UNIT, Certificate
+from margrave.solvers.certificate.figures import UNIT, Certificate, relative
 
 
 class JointGap:
@@ -89,15 +87,8 @@ class JointGap:
         error += 4.0 * UNIT * problem.n_classes * float(problem.C[moved] @ most_of)
         error += self._cost_of_moving(np.abs(solution.beta - beta).sum(axis=1), f)
         error += UNIT * n * (abs(primal) + abs(dual) + float(np.abs(conjugate).sum()))
-        plain, scale = max(0.0, primal + dual), max(abs(primal), abs(dual))
-        upper = plain + max(0.0, most - losses) + error
-        if not (scale > error and math.isfinite(upper)):
-            return Certificate(primal, dual, math.inf, math.inf)
-        gap = upper / (scale - error)
-        rounding = gap - plain / scale
-        if dual + error <= 0.0:
-            gap = min(gap, 1.0)
-        return Certificate(primal, dual, gap, rounding)
+        plain = max(0.0, primal + dual)
+        return relative(plain, plain + max(0.0, most - losses) + error, dual, error)
 
     def _cost_of_moving(self, distance: Floats, f: Floats) -> float:
         """Bound on the change of 1/2 beta'K beta if each row's variables move by this much."""

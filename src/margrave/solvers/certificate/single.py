@@ -12,7 +12,7 @@ from margrave.blocks.passes import Passes
 from margrave.problem import Floats, Problem, Solution
 from margrave.rows import sample_rows
 from margrave.solvers.certificate.errors import Errors, audit, off_by
-from margrave.solvers.certificate.figures import UNIT, Certificate
+from margrave.solvers.certificate.figures import UNIT, Certificate, relative
 
 PARALLEL = 50_000  # rows from which a second thread is faster
 
@@ -143,18 +143,13 @@ class SingleGap:
     ) -> Certificate:
         """The gap of these figures; correcting the sum of beta raises D by `moved` at most."""
         plain, upper, dual = plain + self.more[0], upper + self.more[0], dual + self.more[1]
-        primal = plain - dual
-        if upper == 0.0:
-            return Certificate(primal, dual, 0.0, 0.0)
-        scale = max(abs(primal), abs(dual), self.problem.least_scale)
-        certain = scale - error
-        if not (certain > 0.0 and math.isfinite(upper)):
-            return Certificate(primal, dual, math.inf, math.inf)
-        gap = upper / certain
-        rounding = gap - plain / scale
-        # where D <= 0, P + D is no more than P
-        is_below = dual + error + moved <= 0.0
-        return Certificate(primal, dual, min(gap, 1.0) if is_below else gap, rounding)
+        return relative(plain, upper, dual, error + moved, self.problem.least_scale)
+
+    def closer(self, solution: Solution) -> Floats:
+        """The scores of a solution by compensated sums."""
+        if solution.weights is None:
+            return self.scores_of(solution, True)[0]
+        return audit(self.passes, solution.weights, solution.beta, True)[0]
 
     def scores_of(self, solution: Solution, closely: bool) -> tuple[Floats, Floats]:
         """Scores K beta and bounds on their errors."""
