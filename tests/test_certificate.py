@@ -24,7 +24,7 @@ from margrave.problem import Data, Problem, Solution
 from margrave.progress import Progress
 from margrave.solvers import SOLVERS
 from margrave.solvers.base import Settings
-from margrave.solvers.certificate import certificate
+from margrave.solvers.certificate import certificate, certified
 from margrave.solvers.certificate.figures import relative
 from margrave.solvers.whole import certify
 from tests import cases, oracle
@@ -342,6 +342,29 @@ def test_a_point_that_is_not_certified_in_time_has_no_certificate():
         (found,) = certify([problem], Settings(1e-3, None, 1, 0, progress), [beta])
     assert found.certificate == "estimate" and found.gap == np.inf
     np.testing.assert_array_equal(found.beta, beta)
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+@pytest.mark.parametrize("loss", [loss for loss in LOSSES if loss not in ("one_class", "hull")])
+def test_a_point_whose_scores_are_unknown_is_not_mended_by_those_of_another(kernel, loss):
+    """Linear scores are cheap and computed; others stay unknown, and the model as it is."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(20, 3)), np.tile([1.0, -1.0], 10)
+    data = Data(X, Kernel(kernel, gamma=1.0), np.array([0, 20]))
+    problem = Problem(data, None, y, np.ones(20), Loss(loss), "free")
+    beta = 0.3 * y
+    beta[0] = 0.2  # so that a point with the right sum is another one
+    with Progress(1e-3, time_limit=0.0) as progress:
+        settings = Settings(1e-3, None, 1, 0, progress)
+        found = certify([problem], settings, [beta])
+        assert np.isnan(found[0].scores).all() and found[0].weights is None
+        (model,) = certified([problem], found, settings)
+    if kernel == "rbf":
+        np.testing.assert_array_equal(model.beta, beta)
+        assert model.gap == np.inf and model.certificate == "estimate" and not model.converged
+    else:
+        np.testing.assert_allclose(model.weights, model.beta @ X, atol=1e-14)
+        np.testing.assert_allclose(model.scores, X @ model.weights, atol=1e-14)
 
 
 def test_scores_beyond_double_precision_are_no_secret():

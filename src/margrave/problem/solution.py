@@ -29,11 +29,12 @@ class Solution:
     these.
 
     A fit that had no time left to compute its certificate has an "estimate": the gap from the
-    running scores. ``rounding`` is the part of the gap that only bounds rounding errors; None
-    before `solvers.certificate` has computed it. Where a solver stalled, ``cause`` says why and
-    what helps. ``stop_reason`` is set by solvers that know why they did not reach the tolerance:
-    Ctrl-C ("interrupted"), steps that are "stochastic", "hulls" that no direction separates, or
-    a method that is "unfinished" by its own parameters.
+    running scores; where it had none for these either, they are NaN. ``rounding`` is the part of
+    the gap that only bounds rounding errors; None before `solvers.certificate` has computed it.
+    Where a solver stalled, ``cause`` says why and what helps. ``stop_reason`` is set by solvers
+    that know why they did not reach the tolerance: Ctrl-C ("interrupted"), steps that are
+    "stochastic", "hulls" that no direction separates, or a method that is "unfinished" by its own
+    parameters.
     """
 
     beta: Floats

@@ -94,7 +94,7 @@ def certify(
     """Certify dual variables for the whole problems without improving them.
 
     They are first made feasible (their sum is zero if the intercept is free). Without the time for
-    it their gap is unknown, and returned as infinite.
+    it their scores are unknown (NaN), and so are both values and the gap (infinite).
     """
     outer = settings.progress
     with Progress(settings.tol, max_iter=0, time_limit=outer.time_left()) as progress:
@@ -113,10 +113,19 @@ def certify(
 
 
 def _unknown(found: Solution, beta: Floats) -> Solution:
-    """The variables that were to be certified; scores of others would certify nothing."""
-    same = np.array_equal(found.beta, beta)
-    certificate = found.certificate if same else "estimate"
-    return replace(found, beta=beta, gap=np.inf, certificate=certificate)
+    """The variables that were to be certified, without what belongs to others."""
+    if found.certificate == "full" and np.array_equal(found.beta, beta):
+        return found
+    return replace(
+        found,
+        beta=beta,
+        scores=np.full_like(beta, np.nan),
+        weights=None,
+        objective=np.inf,
+        dual=np.inf,
+        gap=np.inf,
+        certificate="estimate",
+    )
 
 
 def choose(problem: Problem) -> str:

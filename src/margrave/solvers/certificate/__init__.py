@@ -95,6 +95,8 @@ def _certified(
     if linear and solution.weights is None and np.isfinite(solution.beta).all():
         weights = combination(problem, solution.beta)
         solution = replace(solution, weights=weights, scores=scores_of_weights(problem, weights))
+    if solution.certificate == "estimate" and np.isnan(solution.scores).all():
+        return solution  # there was no time for the scores of this point
     before = solution
     if mend and not solution.converged:
         solution = best_multiple(problem, solution, settings)
