@@ -1,5 +1,6 @@
 """Reports: every estimator has one, its figures are the model's, and nothing in it is executed."""
 
+import importlib
 import re
 import tracemalloc
 import warnings
@@ -154,6 +155,13 @@ def test_curves_and_calibration_are_those_of_scikit_learn():
     told = page.words("calibration")
     assert f"the log loss is {metrics.log_loss(y, chances):.4g}" in told
     assert f"the Brier score {metrics.brier_score_loss(y, chances):.4g}" in told
+
+
+def test_the_function_and_the_package_share_a_name():
+    """`margrave.report(...)` is the function, whatever of the package has been imported."""
+    importlib.import_module("margrave.report.page")
+    assert margrave.report is make_report
+    assert importlib.import_module("margrave.report").Report is Report
 
 
 def test_changed_parameters_are_named():

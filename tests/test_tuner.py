@@ -231,6 +231,16 @@ def test_pruned_settings_say_so_and_the_best_is_as_good():
     np.testing.assert_allclose(scores[~pruned], split_scores(theirs)[~pruned], atol=0.01)
 
 
+def test_few_rows_have_the_scores_of_a_grid_search_where_both_are_exact():
+    """The fits of a search end at `tol`; those of the grid search go on below it."""
+    rows, labels = big(400)
+    grid = {"C": [1.0, 100.0], "gamma": [0.1, 1.0]}
+    ours = Tuner(SVC(tol=1e-9), grid, prune=False).fit(rows, labels)
+    theirs = GridSearchCV(SVC(), grid).fit(rows, labels)
+    np.testing.assert_array_equal(split_scores(ours), split_scores(theirs))
+    assert ours.best_params_ == theirs.best_params_
+
+
 def test_few_settings_few_rows_and_no_deciding_metric_are_not_pruned():
     rows, labels = big()
     few = {"C": [0.01, 0.1, 1.0, 10.0, 100.0]}

@@ -86,7 +86,8 @@ class Tuner(GridSearchCV):  # type: ignore[misc]
     prune : bool, default=True
         Whether to drop the worst settings after the first splits. In `cv_results_` their scores are
         those of the splits that were run, at a relative duality gap of 0.01, and NaN for the
-        others. Without pruning all scores are GridSearchCV's up to the tolerance of the estimator.
+        others. Without pruning all scores are GridSearchCV's up to the tolerance of the estimator:
+        the fits of the search end there, even with few rows, where a fit alone goes on.
         Nothing is pruned if no single metric decides, with five settings or less, or with less than
         1,000 rows.
     n_jobs : int or None, default=None
