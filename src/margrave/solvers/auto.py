@@ -2,7 +2,8 @@
 
 NuSVC, NuSVR and HardMarginSVC (hull problems) use pair swaps, with many rows and a narrow kernel
 after moving blocks, which are `pbm` among workers. Of other problems, with many rows and a narrow
-kernel, or very many and a kernel that decays with the distance, divide and conquer is used.
+kernel, or very many and a kernel that decays with the distance, divide and conquer is used; a warm
+start goes on with moving blocks.
 Otherwise workers in other processes use block minimization, and a single process solves the whole
 problem at once (`whole.py` chooses how).
 """
@@ -36,8 +37,9 @@ class Auto:
                 return BlockMinimization().solve(problems, settings)
             return PairSwaps().solve_after(problems, settings, starts, moving)
         is_remote = problems[0].data.is_remote  # these rows stay where they are
-        if starts is None and is_worthwhile(problems) and not is_remote:
+        divided = not is_remote and is_worthwhile(problems)
+        if divided and starts is None:
             return DivideAndConquer().solve(problems, settings)
         if is_elsewhere(problems, settings):
             return BlockMinimization().solve(problems, settings, starts)
-        return solve_whole(problems, settings, starts)
+        return solve_whole(problems, settings, starts, moving=divided)
