@@ -21,7 +21,7 @@ from margrave import (
     ODMClassifier,
     OneClassSVM,
 )
-from margrave.estimators._rows import places, settled
+from margrave.estimators._rows import check_ids, places, settled
 from margrave.losses import Loss
 from margrave.problem import Data, Problem
 from tests import exact_gap
@@ -228,6 +228,7 @@ def test_what_is_kept_is_small_and_only_for_warm_starts():
         ([1, 2], "one entry for each of 300 rows"),
         (np.zeros(N, dtype=int), "unique, but 0 occurs twice"),
         (np.arange(N) / 2, "integers or strings"),
+        (np.array([*range(N - 1), "last"], dtype=object), "integers or strings"),
         (np.zeros((N, 1)), "one entry"),
     ],
 )
@@ -238,6 +239,12 @@ def test_wrong_ids(ids, message):
     with pytest.raises(ValueError, match=message):
         model.fit(X, y, row_ids=ids)
     assert model.dual_coef_ is before
+
+
+@pytest.mark.parametrize("kind", [int, str])
+def test_ids_of_a_data_frame(kind):
+    ids = np.array([kind(number) for number in range(N)], dtype=object)
+    np.testing.assert_array_equal(check_ids(ids, N), np.arange(N).astype(kind))
 
 
 def test_equal_rows_are_paired_in_their_order():

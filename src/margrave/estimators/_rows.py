@@ -64,10 +64,10 @@ def check_ids(row_ids: VectorLike | None, n_rows: int) -> Keys | None:
     ids: NDArray[Any] = np.asarray(row_ids)
     if ids.ndim != 1 or len(ids) != n_rows:
         raise ValueError(f"row_ids must have one entry for each of {n_rows} rows, got {ids.shape}")
+    if ids.dtype.kind == "O" and {type(one) for one in ids} in ({int}, {str}):
+        ids = np.asarray(ids.tolist())
     if ids.dtype.kind not in "iuU":
-        if ids.dtype.kind != "O" or not all(isinstance(one, str) for one in ids):
-            raise ValueError(f"row_ids must be integers or strings, got {ids.dtype}")
-        ids = ids.astype(str)
+        raise ValueError(f"row_ids must be integers or strings, got {ids.dtype}")
     values, counts = np.unique(ids, return_counts=True)
     if len(values) < len(ids):
         twice = values[np.argmax(counts)].item()
