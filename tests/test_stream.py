@@ -181,8 +181,9 @@ def test_pickles_go_on_and_files_predict(tmp_path):
     model.save(tmp_path / "model")
     loaded = margrave.load(tmp_path / "model")
     np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
-    with pytest.raises(ValueError, match="no rows to go on from"):
-        loaded.partial_fit(X, y)
+    with pytest.warns(UserWarning, match="begins anew"):
+        loaded.partial_fit(X[150:], y[150:])
+    assert loaded.n_samples_seen_ == 50
     again = pickle.loads(pickle.dumps(model)).partial_fit(X[150:], y[150:])
     model.partial_fit(X[150:], y[150:])
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
@@ -194,8 +195,11 @@ def test_fit_ends_a_stream():
     gamma = model._kernel.gamma
     model.fit(10.0 * X, y)
     assert model._kernel.gamma < 0.1 * gamma and not hasattr(model, "n_samples_seen_")
-    with pytest.raises(ValueError, match="begin with partial_fit"):
-        model.partial_fit(X, y, classes=[0, 1])
+    with pytest.warns(UserWarning, match="begins anew"):
+        model.partial_fit(X, y)
+    fresh = SVC().partial_fit(X, y, classes=[0, 1])
+    np.testing.assert_array_equal(model.predict(X), fresh.predict(X))
+    assert set(vars(model)) == set(vars(fresh))
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ the model had not seen.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
@@ -30,10 +31,11 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from margrave._sklearn import Interval
 from margrave.engines import Recovery
+from margrave.estimators._advice import outside
 from margrave.estimators._base import KernelEstimator
 from margrave.estimators._input import Floats, Rows
 from margrave.estimators._rows import RowNames
-from margrave.estimators._transaction import is_draft, transaction
+from margrave.estimators._transaction import is_draft, is_mark, transaction
 from margrave.kernels import Kernel
 from margrave.problem import BaseProblem, Solution
 from margrave.rows import AnyRows, Matrix, in_memory, is_csr
@@ -123,6 +125,7 @@ class Stream(KernelEstimator):
     }
     _memory: Memory | None = None
     _tally = Tally()
+    _known_classes: NDArray[Any] | None = None  # of a classifier
     # of the room, for support vectors if there are other rows; None for their share of all rows
     _support_share: float | None = 0.75
 
@@ -155,11 +158,22 @@ class Stream(KernelEstimator):
         if self.kernel == "precomputed":
             raise ValueError("partial_fit needs rows, not a precomputed kernel matrix")
         if self._memory is None and hasattr(self, "support_"):
-            raise ValueError(
-                f"this {type(self).__name__} has no rows to go on from: models of fit and of files"
-                " keep none; clone it and begin with partial_fit"
-            )
+            self._begin_anew()
         return self._memory is None
+
+    def _begin_anew(self) -> None:
+        """Forget the model of `fit` or of a file, which has kept no rows, but for its classes."""
+        warnings.warn(
+            f"this {type(self).__name__} has not kept the rows that it was fitted to: partial_fit"
+            " begins anew with the rows of this batch",
+            UserWarning,
+            stacklevel=outside(),
+        )
+        classes = getattr(self, "classes_", None)
+        parameters = self.get_params(deep=False)
+        for name in [name for name in vars(self) if name not in parameters and not is_mark(name)]:
+            delattr(self, name)
+        self._known_classes = classes
 
     def _learn_batch(self, X: AnyRows, y: NDArray[Any], weight: Floats, tally: Tally) -> None:
         """Solve the problem of the kept rows and the batch, then of those for which there is room.
@@ -243,8 +257,6 @@ def _shares(groups: list[Rows], among: NDArray[np.bool_], room: int) -> list[int
 class ClassifierStream(Stream):
     """Classifiers with `partial_fit`."""
 
-    _known_classes: NDArray[Any] | None = None
-
     @transaction
     def partial_fit(
         self,
@@ -291,7 +303,7 @@ class ClassifierStream(Stream):
 
     def _check_classes(self, classes: VectorLike | None, is_first: bool) -> None:
         if classes is None:
-            if is_first:
+            if self._known_classes is None:
                 raise ValueError("classes must be passed on the first call to partial_fit")
             return
         given = np.unique(np.asarray(classes))

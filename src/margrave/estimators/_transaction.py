@@ -81,6 +81,11 @@ def is_draft(estimator: BaseEstimator) -> bool:
     return _DRAFT in vars(estimator)
 
 
+def is_mark(name: str) -> bool:
+    """Whether an attribute belongs to the transaction."""
+    return name == _DRAFT
+
+
 def show_early(draft: BaseEstimator, early: EarlyModel) -> None:
     """Give the estimator the early models of the fit, for callbacks."""
     draft._early = early
