@@ -210,7 +210,6 @@ def test_fit_ends_a_stream():
         ({"classes": [0, 2]}, "not in classes"),
         ({"max_support": 1}, "max_support"),
         ({"forget": 1.0}, "forget"),
-        ({"kernel": "precomputed"}, "precomputed"),
     ],
 )
 def test_bad_input(change, message):
@@ -232,6 +231,14 @@ def test_a_failed_call_changes_nothing():
     with pytest.raises(ValueError, match="not the same as in the first call"):
         model.partial_fit(X, y, classes=[0, 1, 2])
     assert not hasattr(NuSVC(), "partial_fit")
+
+
+def test_kernel_matrices_have_no_rows_to_keep():
+    model = SVC(kernel="precomputed")
+    assert not hasattr(model, "partial_fit")
+    with pytest.raises(AttributeError) as error:
+        model.partial_fit(np.eye(4), [0, 1, 0, 1], classes=[0, 1])
+    assert "not a precomputed kernel matrix" in str(error.value.__cause__)
 
 
 def test_ctrl_c_keeps_a_model_and_the_stream():

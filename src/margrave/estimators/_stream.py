@@ -27,6 +27,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
 from margrave._sklearn import Interval
@@ -104,6 +105,12 @@ class Tally:
         return 1.0 - self.loss / spread if spread > 0.0 else float("nan")
 
 
+def _has_rows(model: KernelEstimator) -> bool:
+    if model.kernel == "precomputed":
+        raise AttributeError("partial_fit needs rows, not a precomputed kernel matrix")
+    return True
+
+
 # attributes of a stream, which `fit` removes
 _STREAM = (
     *("n_samples_seen_", "n_dropped_", "progressive_score_"),
@@ -155,8 +162,6 @@ class Stream(KernelEstimator):
     def _begin_stream(self) -> bool:
         """Check the parameters; whether this is the first batch."""
         self._check_parameters()
-        if self.kernel == "precomputed":
-            raise ValueError("partial_fit needs rows, not a precomputed kernel matrix")
         if self._memory is None and hasattr(self, "support_"):
             self._begin_anew()
         return self._memory is None
@@ -257,6 +262,7 @@ def _shares(groups: list[Rows], among: NDArray[np.bool_], room: int) -> list[int
 class ClassifierStream(Stream):
     """Classifiers with `partial_fit`."""
 
+    @available_if(_has_rows)  # type: ignore[untyped-decorator]
     @transaction
     def partial_fit(
         self,
@@ -326,6 +332,7 @@ class ClassifierStream(Stream):
 class RegressorStream(Stream):
     """Regressors with `partial_fit`."""
 
+    @available_if(_has_rows)  # type: ignore[untyped-decorator]
     @transaction
     def partial_fit(
         self, X: MatrixLike, y: VectorLike, sample_weight: VectorLike | None = None
@@ -364,6 +371,7 @@ class OutlierStream(Stream):
 
     _support_share = None  # the others say where the rows are
 
+    @available_if(_has_rows)  # type: ignore[untyped-decorator]
     @transaction
     def partial_fit(
         self,
