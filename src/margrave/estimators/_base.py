@@ -535,7 +535,9 @@ class KernelEstimator(CheckedInput):
         scores = model.scores(X, thread_count(self.n_jobs), budget, device=device)
         if precision == "float32" and not np.any(self.intercept_):
             # far from all support vectors: what decides is too small for single precision
-            lost = np.flatnonzero(np.abs(scores).max(axis=1) <= _FAINT * np.abs(coef).max())
+            lost = np.flatnonzero(
+                np.abs(scores).max(axis=1) < _FAINT * np.abs(coef).max(initial=0.0)
+            )
             if len(lost):
                 exact = replace(model, precision="float64")
                 scores[lost] = exact.scores(X[lost], thread_count(self.n_jobs), device=device)

@@ -26,6 +26,8 @@ CHEAP = 2e8  # kernel values that may still be computed after a stop: under a se
 # states of their own, and their last checkpoint, twice as many
 PER_ROW, PER_ROW_OF_SHARDS = 256, 512
 
+_ALWAYS_ALLOWED = 8 << 20  # bytes; the process itself takes many times as much
+
 T = TypeVar("T")
 R = TypeVar("R")
 Show = Callable[[int, Solution], None]  # number of the problem, and its present point
@@ -188,13 +190,18 @@ def check_switch(name: str, value: object) -> None:
 def check_memory(
     problems: Sequence[BaseProblem], settings: Settings, per_row: int = PER_ROW
 ) -> None:
-    """Raise if vectors and copies of the rows alone do not fit into the memory limit."""
+    """Raise if vectors and copies of the rows alone do not fit into the memory limit.
+
+    A card streams rows that do not fit into its own memory, which is what the limit is about there.
+    """
     data = problems[0].data
+    if data.device is not None:
+        return
     needed = per_row * data.n_rows
     if data.is_native and not data.is_remote:  # in another order, and packed in single precision
         size = size_in_bytes(data.X)
         needed += size + 4 * size // data.X.dtype.itemsize
-    if needed > settings.memory:
+    if needed > max(settings.memory, _ALWAYS_ALLOWED):
         raise ValueError(
             f"{data.n_rows:,} rows need at least {in_words(needed)} for vectors and copies, and"
             f" memory_limit leaves {in_words(settings.memory)}; raise it, or fit a sample of the"
