@@ -349,24 +349,28 @@ struct Huber : LossBase {
 
 // C quantile r where r = y - f > 0, else -C (1 - quantile) r;
 // h = -y beta, -C (1 - quantile) <= beta <= C quantile
+// Both bounds are rounded, and lowered by as much as that can be, so that no variable exceeds them.
 struct Pinball : LossBase {
     static constexpr const char *name = "pinball", *parameters = "quantile";
     static constexpr bool labels = false;
     double quantile;
     explicit Pinball(const LossParams& p) : LossBase(p), quantile(p.quantile) {}
     double value(double y, double C, double f) const {
-        return f < y ? hi(y, C) * (y - f) : -lo(y, C) * (f - y);
+        return f < y ? C * quantile * (y - f) : C * (1 - quantile) * (f - y);
     }
     double slope(double y, double C, double f) const { return f < y ? -hi(y, C) : -lo(y, C); }
     double h(double y, double, double beta) const { return -y * beta; }
-    double lo(double, double C) const { return -C * (1 - quantile); }
-    double hi(double, double C) const { return C * quantile; }
+    double lo(double, double C) const { return -C * (1 - quantile) * kInside; }
+    double hi(double, double C) const { return C * quantile * kInside; }
     double right_derivative(double y, double, double) const { return -y; }
     double left_derivative(double y, double, double) const { return -y; }
     double curvature(double, double, bool) const { return 0.0; }
     double gap(double y, double C, double beta, double f) const {
-        return f < y ? (hi(y, C) - beta) * (y - f) : (beta - lo(y, C)) * (f - y);
+        return f < y ? (C * quantile - beta) * (y - f) : (beta + C * (1 - quantile)) * (f - y);
     }
+
+  private:
+    static constexpr double kInside = 1 - 0x1p-50;
 };
 
 // C max(0, -f): rows below the plane f = 0;  h = 0 on 0 <= beta <= C. It requires a sum of
