@@ -1,6 +1,6 @@
 """Rows that come and go: the work of a warm start, counted, against that of a cold fit.
 
-    python -m benchmarks.streams [--rows 50000] [--output FILE]
+    python -m benchmarks.streams [--rows 50000] [--only PROBLEM] [--output FILE]
 
 For each problem a model is fitted to the rows, 1 % new ones are appended (or as many replace the
 oldest), and the fit with ``warm_start=True`` is compared with a cold one of the same rows.
@@ -92,7 +92,7 @@ def measure(name: str, n: int) -> list[dict[str, Any]]:
 
 
 def table(file: Path = FILE) -> str:
-    """The counted work of a warm start in percent of that of a cold fit."""
+    """The work of a warm start in percent of that of a cold fit."""
     if not file.exists():
         return "Nothing has been measured yet."
     found = json.loads(file.read_text())
@@ -107,8 +107,12 @@ def table(file: Path = FILE) -> str:
         told = " | ".join(f"{100 * share:.1f} %" for share in shares)
         lines.append(f"| {one['problem']} | {one['change']} | {told} |")
     rows, computer = found["fits"][0]["rows"], found["machine"]
-    said = f"{rows:,} rows and 1 % new ones. {computer['cpu']}, {computer['cores']} cores."
-    return "\n".join([said, "", *lines])
+    caption = (
+        f"Warm starts in percent of fits from nothing: {rows:,} rows, and {100 * NEW:g} % new ones."
+        f" {computer['cpu']}, {computer['cores']} cores, load {computer['load_at_start']:.0f}, so"
+        " that only large differences of the time mean anything."
+    )
+    return "\n".join([caption, "", *lines])
 
 
 def main(arguments: list[str] | None = None) -> int:

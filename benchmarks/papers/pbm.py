@@ -3,7 +3,7 @@
     python -m benchmarks.papers.pbm [--only NAME ...] [--methods NAME ...] [--time-limit SECONDS]
 
 Table 2: the first step (each block's own model) and the solution to 1e-3, with the parameters of
-the paper, on blocks that stay, as in the paper, and on blocks that move. Figure 2: approximations
+the paper, on fixed blocks, as in the paper, and on moving blocks. Figure 2: approximations
 with ever more features. Blocks run on the threads of one process; `benchmarks/engines.py` uses
 clusters.
 """
@@ -49,7 +49,7 @@ def _first(parameters: Mapping[str, Any]) -> Any:
     return _pbm(parameters, blocks=BLOCKS).set_params(callbacks=stop_after_the_first)
 
 
-_fixed = partial(_pbm, blocks=BLOCKS, moving=False)  # blocks that stay, as in the paper
+_fixed = partial(_pbm, blocks=BLOCKS, moving=False)  # as in the paper
 
 METHODS = {
     "first": Method("PBM (first step)", _first),

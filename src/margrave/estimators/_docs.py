@@ -134,7 +134,7 @@ _TEXTS = {
         The last model of parts before this one, for solvers that divide the rows. Callbacks can use
         it as soon as the first level is done. Later they get, after each round of moving blocks,
         the model of all rows so far, of each binary problem once its gap is below 0.1; `gap_` is
-        that of the present point, also of local models after rounds of blocks that stay.
+        that of the present point, also of local models after rounds of fixed blocks.
     history_ : list of dict
         One record per round: round, seconds, objective, gap, support and more.
     n_features_in_ : int

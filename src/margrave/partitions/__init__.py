@@ -8,6 +8,9 @@
 
 With kmeans and kernel_kmeans new rows belong to a part as well, whose own model can predict them.
 The same seed gives the same split; empty parts are left out.
+
+base.py      what a partition is; random
+clusters.py  kmeans, kernel_kmeans; strata.py  stratified, dip
 """
 
 from __future__ import annotations

@@ -6,6 +6,10 @@
 may ask of a problem on them. `Problem` has one variable per row: targets, penalties C_i, the loss
 and the kind of intercept on some blocks of the rows. `JointProblem` has one variable per row and
 class. A `Solution` is what solvers return.
+
+data.py      Data; solution.py  Solution
+base.py      BaseProblem; single.py  Problem; joint.py  JointProblem
+started.py   StartedProblem: one with a start whose scores are known
 """
 
 from __future__ import annotations

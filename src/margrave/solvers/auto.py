@@ -1,9 +1,10 @@
 """The choice behind ``solver="auto"``, from measurements of `benchmarks`.
 
-NuSVC, NuSVR and HardMarginSVC (hull problems) use pair swaps, with many rows and a narrow kernel
-after moving blocks, which are `pbm` among workers. Of other problems, with many rows and a narrow
-kernel, or very many and a kernel that decays with the distance, divide and conquer is used; a warm
-start goes on with moving blocks.
+NuSVC, NuSVR and HardMarginSVC (hull problems) are solved by pair swaps. With many rows and a narrow
+kernel moving blocks come first, or block minimization is used if workers are in other processes.
+
+Other problems with many rows and a narrow kernel, or with very many rows and a kernel that decays
+with the distance, are solved by divide and conquer; a warm start continues with moving blocks.
 Otherwise workers in other processes use block minimization, and a single process solves the whole
 problem at once (`whole.py` chooses how).
 """
