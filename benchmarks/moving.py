@@ -1,5 +1,6 @@
-"""Blocks where `auto` may take them: hulls with and without moving blocks, joint problems with and
-without clusters. Seconds of the processors and of the clock, and kernel values.
+"""Blocks where `auto` may take them: hulls with and without moving blocks, joint problems with
+clusters, with moving blocks and with neither. Seconds of the processors and of the clock, and
+kernel values.
 
     python -m benchmarks.moving [--only NAME ...]      # measures, and writes docs/distributed.md
     python -m benchmarks.moving --report               # writes the page from the result file
@@ -22,7 +23,7 @@ from benchmarks import data
 from benchmarks.marks import placed
 from benchmarks.measure import machine
 from benchmarks.papers.common import ROOT, markdown
-from margrave import SVC, NuSVC, NuSVR
+from margrave import SVC, KernelLogisticRegression, NuSVC, NuSVR
 from margrave.problem import BaseProblem, Floats
 from margrave.solvers import BlockMinimization, PairSwaps, Settings, Solution
 
@@ -46,7 +47,7 @@ class MovingPairs(PairSwaps):
 # the first of each is what the others are compared with
 HERE = {"pairs": PairSwaps(), "pairs, moving blocks": MovingPairs()}
 SHARDS = {"pairs, 2 shards": PairSwaps(partitions=2), "pbm": BlockMinimization()}
-JOINT = {"exact": "exact", "dc": "dc"}
+JOINT = {"exact": "exact", "dc": "dc", "pbm": "pbm"}
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,17 @@ CASES = {
         "Crammer-Singer, covtype, 20,000 rows, C=10, gamma=32 (narrow)",
         *("covtype", data.covtype, 20_000),
         *(SVC(C=10.0, gamma=32.0, multi_class="crammer_singer", intercept=None), JOINT, 1),
+    ),
+    "joint-covtype-free": Case(
+        "Crammer-Singer with free intercepts, covtype, 20,000 rows, C=10, gamma=32 (narrow)",
+        *("covtype", data.covtype, 20_000),
+        *(SVC(C=10.0, gamma=32.0, multi_class="crammer_singer"), JOINT, 1),
+    ),
+    "joint-covtype-softmax": Case(
+        "softmax, covtype, 40,000 rows, C=10, gamma=32 (narrow)",
+        *("covtype", data.covtype, 40_000),
+        *(KernelLogisticRegression(C=10.0, gamma=32.0, multi_class="softmax", intercept=None),),
+        *(JOINT, 1),
     ),
 }
 

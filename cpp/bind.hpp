@@ -22,8 +22,12 @@ namespace margrave {
 using Doubles = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Longs = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Table = nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Values = nb::ndarray<const double, nb::c_contig, nb::device::cpu>;  // one per row, or several
 
-inline std::vector<double> copied(const Doubles& a) { return {a.data(), a.data() + a.size()}; }
+template <class A>
+std::vector<double> copied(const A& a) {
+    return {a.data(), a.data() + a.size()};
+}
 
 template <class T>
 nb::object to_numpy(std::vector<T>&& values, std::initializer_list<std::size_t> shape) {

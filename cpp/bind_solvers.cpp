@@ -80,6 +80,29 @@ class PyDescent {
         });
         return nb::make_tuple(rounds, steps, values);
     }
+    // By how much each row violates the conditions of the optimum, as the method measures it.
+    nb::object kkt_violations() {
+        std::vector<double> v;
+        {
+            nb::gil_scoped_release free;
+            visit([&](auto& w) {
+                if (begin(w)) v = w.kkt_violations();
+            });
+        }
+        return to_numpy(std::move(v));
+    }
+    // Takes new values of some rows with their scores, and updates the other scores; false if it
+    // was stopped.
+    bool adopt(const Longs& active, const Values& beta, const Values& scores, double time_left) {
+        check_length(std::int64_t(active.size() * columns_), {beta.size(), scores.size()});
+        bool whole = false;
+        nb::gil_scoped_release free;
+        visit([&](auto& w) {
+            w.watch.limit(time_left);
+            whole = w.adopt(rows_of(active, w), copied(beta), copied(scores));
+        });
+        return whole;
+    }
     // A Python function that says whether to stop is asked as often as Ctrl-C is looked for.
     void stop_if(const nb::callable& is_over) {
         visit([&](auto& w) { w.watch.interrupted = ctrl_c_or(is_over); });
@@ -91,6 +114,14 @@ class PyDescent {
     }
 
   protected:
+    template <class W>
+    std::vector<std::int64_t> rows_of(const Longs& active, const W& w) const {
+        std::vector<std::int64_t> rows(active.data(), active.data() + active.size());
+        for (std::int64_t i : rows)
+            if (i < 0 || i >= std::int64_t(w.scores.size() / columns_))
+                throw nb::value_error("no such row");
+        return rows;
+    }
     template <class... A>
     void make(PyKernelRows& kernel, const A&... arguments) {
         nb::gil_scoped_release free;
@@ -180,16 +211,6 @@ class PyWorkingSet : public PyDescent<WorkingSet> {
         return advance(target, max_rounds, seconds, time_left);
     }
 
-    nb::object kkt_violations() {
-        std::vector<double> v;
-        {
-            nb::gil_scoped_release free;
-            visit([&](auto& w) {
-                if (begin(w)) v = w.kkt_violations();
-            });
-        }
-        return to_numpy(std::move(v));
-    }
     // None if it was stopped.
     std::optional<FixedPart> fixed_part(const Longs& active, double time_left) {
         FixedPart found;
@@ -200,26 +221,6 @@ class PyWorkingSet : public PyDescent<WorkingSet> {
             whole = w.fixed_part(rows_of(active, w), found);
         });
         return whole ? std::optional(std::move(found)) : std::nullopt;
-    }
-    bool adopt(const Longs& active, const Doubles& beta, const Doubles& scores, double time_left) {
-        check_length(std::int64_t(active.size()), {beta.size(), scores.size()});
-        bool whole = false;
-        nb::gil_scoped_release free;
-        visit([&](auto& w) {
-            w.watch.limit(time_left);
-            whole = w.adopt(rows_of(active, w), copied(beta), copied(scores));
-        });
-        return whole;
-    }
-
-  private:
-    template <class W>
-    static std::vector<std::int64_t> rows_of(const Longs& active, const W& w) {
-        std::vector<std::int64_t> rows(active.data(), active.data() + active.size());
-        for (std::int64_t i : rows)
-            if (i < 0 || i >= std::int64_t(w.y.size()))
-                throw nb::value_error("working set: no such row");
-        return rows;
     }
 };
 
@@ -234,7 +235,8 @@ class PyCoordinateDescent : public PyDescent<CoordinateDescent> {
 class PyJoint : public PyDescent<JointPoint> {
   public:
     PyJoint(PyKernelRows& kernel, const std::string& loss, const Longs& y, int classes,
-            const Doubles& C, const std::optional<Table>& start, const Doubles& bias, int size) {
+            const Doubles& C, const std::optional<Table>& start, const Doubles& bias, int size,
+            const std::optional<FixedPart>& fixed) {
         columns_ = std::size_t(classes);
         if (loss != CrammerSinger::name && loss != Softmax::name)
             throw nb::value_error(("unknown joint loss '" + loss + "'").c_str());
@@ -248,7 +250,14 @@ class PyJoint : public PyDescent<JointPoint> {
             if (c < 0 || c >= classes) throw nb::value_error("joint problem: no such class");
         std::vector<double> from;
         if (start) from.assign(start->data(), start->data() + start->size());
-        make(kernel, loss == Softmax::name, labels, classes, copied(C), from, copied(bias), size);
+        if (fixed) {
+            const auto length = std::int64_t(y.size()) * classes;
+            check_length(length, {fixed->shift.size(), fixed->scores.size()});
+            if (!start) throw nb::value_error("joint problem: a part needs a start");
+        }
+        started_ = fixed.has_value();  // it brings its scores
+        make(kernel, loss == Softmax::name, labels, classes, copied(C), from, copied(bias),
+             fixed.value_or(FixedPart()), size);
     }
     void set_bias(const Doubles& bias) {
         check_length(std::int64_t(columns_), {bias.size()});
@@ -341,10 +350,14 @@ void bind_descents(nb::module_& m) {
              nb::arg("problem"), nb::arg("seed"), nb::keep_alive<1, 2>());
     descent_class<PyJoint>(m, "Joint", "Several classes in one problem.")
         .def(nb::init<PyKernelRows&, const std::string&, const Longs&, int, const Doubles&,
-                      const std::optional<Table>&, const Doubles&, int>(),
+                      const std::optional<Table>&, const Doubles&, int,
+                      const std::optional<FixedPart>&>(),
              nb::arg("kernel_rows"), nb::arg("loss"), nb::arg("y"), nb::arg("n_classes"),
              nb::arg("C"), nb::arg("start").none(), nb::arg("bias"), nb::arg("size"),
-             nb::keep_alive<1, 2>())
+             nb::arg("fixed").none() = nb::none(), nb::keep_alive<1, 2>())
+        .def("kkt_violations", &PyJoint::kkt_violations)
+        .def("adopt", &PyJoint::adopt, nb::arg("active"), nb::arg("beta"), nb::arg("scores"),
+             nb::arg("time_left"))
         .def("set_bias", &PyJoint::set_bias, nb::arg("bias"))
         .def("stop_if", &PyJoint::stop_if, nb::arg("is_over"));
 }

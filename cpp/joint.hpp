@@ -4,9 +4,10 @@
 //     primal   1/2 sum_c |w_c|^2 + sum_i C_i loss(f_i + b, y_i)
 //     dual     1/2 sum_c beta_c'K beta_c + sum_i C_i h(p_i, y_i)
 //
-// The bias b is given and fixed. A round works on the rows of largest gap and half of those of the
-// last round: exact steps for one row after the other on their kernel block. Then it updates the
-// scores of all rows.
+// The bias b is given and fixed. Rows outside, whose variables stay fixed, shift the scores of a
+// part of a larger problem. A round works on the rows of largest gap and half of those of the last
+// round: exact steps for one row after the other on their kernel block. Then it updates the scores
+// of all rows.
 #pragma once
 #include "joint_loss.hpp"
 #include "moving_point.hpp"
@@ -22,33 +23,30 @@ class JointPoint {
 
     JointPoint(KernelRows<T> kernel, bool softmax, std::vector<std::int64_t> labels, int classes,
                std::vector<double> weights, std::vector<double> start, std::vector<double> bias,
-               int size)
+               FixedPart fixed, int size)
         : kernel_(std::move(kernel)),
           softmax_(softmax),
           y_(labels.begin(), labels.end()),
           k_(classes),
           C_(std::move(weights)),
-          bias_(std::move(bias)) {
+          bias_(std::move(bias)),
+          fixed_(std::move(fixed)) {
         const std::int64_t n = std::int64_t(y_.size());
         p_.resize(n * k_);
-        scores.assign(n * k_, 0.0);
+        scores = fixed_.scores;
+        scores.resize(n * k_);
         gaps_.resize(n);
         inside_.assign(n, 0);
         beta.assign(n * k_, 0.0);
         capacity_ = int(std::min<std::int64_t>(n, size));
         with_loss([&](auto loss) {
             for (std::int64_t i = 0; i < n; ++i) {
-                double sum = 0;
-                double* p = p_.data() + i * k_;
-                for (int c = 0; c < k_; ++c) {
-                    p[c] = start.empty()
-                               ? loss.start(c, y_[i], k_)
-                               : std::max(0.0, double(c == y_[i]) - start[i * k_ + c] / C_[i]);
-                    sum += p[c];
-                }
-                if (std::fabs(sum - 1) > 1e-15 * k_)
-                    for (int c = 0; c < k_; ++c) p[c] /= sum;
-                set_beta(i);
+                for (int c = 0; c < k_ && start.empty(); ++c)
+                    p_[i * k_ + c] = loss.start(c, y_[i], k_);
+                if (start.empty())
+                    set_beta(i);
+                else
+                    take(i, start.data() + i * k_);
             }
         });
     }
@@ -60,6 +58,44 @@ class JointPoint {
         bias_ = std::move(bias);
         best_gap_ = marked_gap_ = kInfinity;
         marked_round_ = rounds_;
+    }
+
+    // How far each row is from the optimum: its gap term.
+    std::vector<double> kkt_violations() {
+        figures();
+        return gaps_;
+    }
+    // Takes new values of some rows with their scores, and updates the scores of the others; false
+    // if the watch stopped it.
+    bool adopt(const std::vector<std::int64_t>& rows, const std::vector<double>& values,
+               const std::vector<double>& row_scores) {
+        std::vector<char> is_given(y_.size(), 0);
+        std::vector<std::int64_t> changed, places, others;
+        std::vector<double> change;
+        for (std::size_t t = 0; t < rows.size(); ++t) {
+            const double* now = values.data() + t * k_;
+            const double* then = beta.data() + rows[t] * k_;
+            is_given[rows[t]] = 1;
+            if (std::equal(now, now + k_, then)) continue;
+            changed.push_back(rows[t]);
+            places.push_back(std::int64_t(t));
+            for (int c = 0; c < k_; ++c) change.push_back(now[c] - then[c]);
+        }
+        for (std::int64_t i = 0; i < std::int64_t(y_.size()); ++i)
+            if (!is_given[i]) others.push_back(i);
+        std::vector<double> sums(others.size() * k_);
+        const bool whole = others.empty() || kernel_.counted(kernel_values_, [&] {
+            return kernel_.source->apply(Subset::of(changed), change.data(), k_, Subset::of(others),
+                                         sums.data(), &watch);
+        });
+        if (!whole) return false;
+        for (std::size_t t = 0; t < others.size(); ++t)
+            for (int c = 0; c < k_; ++c) scores[others[t] * k_ + c] += sums[t * k_ + c];
+        for (std::size_t t = 0; t < rows.size(); ++t)
+            std::copy_n(row_scores.data() + t * k_, k_, scores.data() + rows[t] * k_);
+        for (std::size_t t = 0; t < changed.size(); ++t)
+            take(changed[t], values.data() + places[t] * k_);
+        return true;
     }
 
     // Back to zero, for a start whose scores could not be computed in time.
@@ -108,6 +144,21 @@ class JointPoint {
             f(CrammerSinger{});
     }
 
+    // The point of the simplex of given variables.
+    void take(std::int64_t i, const double* values) {
+        double* p = p_.data() + i * k_;
+        double sum = 0;
+        for (int c = 0; c < k_; ++c) {
+            p[c] = std::max(0.0, double(c == y_[i]) - values[c] / C_[i]);
+            sum += p[c];
+        }
+        if (std::fabs(sum - 1) <= 1e-15 * k_) {
+            std::copy_n(values, k_, beta.data() + i * k_);
+            return;
+        }
+        for (int c = 0; c < k_; ++c) p[c] /= sum;
+        set_beta(i);
+    }
     void set_beta(std::int64_t i) {
         const double* p = p_.data() + i * k_;
         for (int c = 0; c < k_; ++c)
@@ -120,6 +171,8 @@ class JointPoint {
         by[y_[i]] = -others(by, y_[i], k_);
         for (int c = 0; c < k_; ++c) by[c] *= C_[i];
     }
+
+    double shift(std::size_t j) const { return fixed_.shift.empty() ? 0 : fixed_.shift[j]; }
 
     // A row's scores with the bias.
     const double* with_bias(const double* f, double* out) const {
@@ -147,7 +200,7 @@ class JointPoint {
             sums.dual += C_[i] * loss.h(p, y_[i], k_);
             bool any = false;
             for (int c = 0; c < k_; ++c) {
-                sums.dual += 0.5 * b[c] * s[c];
+                sums.dual += 0.5 * b[c] * (s[c] + shift(i * k_ + c));
                 any |= b[c] != 0;
             }
             sums.support += any;
@@ -164,6 +217,7 @@ class JointPoint {
             parts[t] = sum_rows(loss, t * per, std::min(n, (t + 1) * per));
         });
         Sums all;
+        all.dual = fixed_.dual;
         for (const Sums& part : parts) {
             all.gap += part.gap;
             all.dual += part.dual;
@@ -343,7 +397,7 @@ class JointPoint {
             return source.apply(from, coef.data(), k_, all, sums.data(), &watch);
         });
         if (!whole) return false;
-        scores = std::move(sums);
+        for (std::size_t j = 0; j < sums.size(); ++j) scores[j] = sums[j] + shift(j);
         return true;
     }
 
@@ -353,6 +407,7 @@ class JointPoint {
     std::vector<int> y_;
     int k_, capacity_;
     std::vector<double> C_, bias_, p_, gaps_;
+    FixedPart fixed_;  // what rows outside of this part add
     std::vector<char> inside_;
     std::vector<std::int64_t> members_;  // of the working set, the newest last
     Aligned<T> block_;

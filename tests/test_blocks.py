@@ -792,13 +792,6 @@ def test_a_working_set_has_at_most_all_rows(make):
     np.testing.assert_array_equal(large.dual_coef_, whole.dual_coef_)
 
 
-def test_joint_problems_have_another_solver():
-    from sklearn.datasets import load_iris
-
-    with pytest.raises(ValueError, match="'pbm' cannot solve the joint problem"):
-        SVC(solver="pbm", multi_class="crammer_singer").fit(*load_iris(return_X_y=True))
-
-
 def test_time_and_rounds_are_limited():
     X, y = golden.load("moons")
     for limit in ({"max_iter": 1}, {"max_iter": 3}, {"time_limit": 1e-3}):

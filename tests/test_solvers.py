@@ -132,7 +132,7 @@ def test_same_model_from_every_solver(name):
 def test_solvers_refuse_joint_problems():
     X, y = load("iris")
     y = np.r_[np.zeros(50), np.ones(50), np.full(50, 2.0)]
-    for name in set(SOLVERS) - {"exact", "dc", "sodm", "em", "gibbs"}:
+    for name in set(SOLVERS) - {"exact", "dc", "pbm", "sodm", "em", "gibbs"}:
         model = SVC(multi_class="crammer_singer", solver=name, intercept=None)
         with pytest.raises(ValueError, match=rf"{name}.*joint problem"):
             model.fit(X, y)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,8 @@ from margrave import _core
 
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
+
+_SMALLEST = 1e-300  # stands for a share of zero, as in the compiled solver
 
 # name -> the parameters that the loss reads, straight from the compiled table
 LOSSES: dict[str, tuple[str, ...]] = dict(_core.LOSSES)
@@ -117,11 +120,61 @@ class JointLoss:
     """A loss of the scores of all classes; its steps are compiled in ``cpp/joint_loss.hpp``.
 
     ``value(f, y)`` is the loss of each row, ``conjugate(p, y)`` the dual's term of a point p_i of
-    the simplex, where beta_i = C_i (e_y - p_i).
+    the simplex, where beta_i = C_i (e_y - p_i), and ``rates(p, y)`` are its derivatives.
     """
 
     value: Callable[[Floats, Labels], Floats]
     conjugate: Callable[[Floats, Labels], Floats]
+    rates: Callable[[Floats, Labels], Floats]
+
+
+class DualTerms(Protocol):
+    """The terms h_i of the dual: what a joint loss and the compiled losses have in common."""
+
+    def conjugate(self, y: NDArray[Any], C: Floats, beta: Floats) -> Floats:
+        """h_i(beta_i)."""
+        ...
+
+    def right_derivative(self, y: NDArray[Any], C: Floats, beta: Floats) -> Floats:
+        """Derivatives to the right, one per variable."""
+        ...
+
+    def left_derivative(self, y: NDArray[Any], C: Floats, beta: Floats) -> Floats:
+        """Derivatives to the left, one per variable."""
+        ...
+
+    def box(self, y: NDArray[Any], C: Floats) -> tuple[Floats, Floats]:
+        """Bounds of the variables."""
+        ...
+
+
+class JointTerms:
+    """The terms h_i of a joint loss, one variable per row and class."""
+
+    def __init__(self, loss: str, n_classes: int) -> None:
+        self.loss, self.n_classes = JOINT_LOSSES[loss], n_classes
+
+    def conjugate(self, y: Labels, C: Floats, beta: Floats) -> Floats:
+        """C_i h(p_i)."""
+        return C * self.loss.conjugate(shares_of(y, C, beta), y)
+
+    def right_derivative(self, y: Labels, C: Floats, beta: Floats) -> Floats:
+        """Derivatives with respect to beta_i = C_i (e_y - p_i)."""
+        return -self.loss.rates(shares_of(y, C, beta), y)
+
+    left_derivative = right_derivative
+
+    def box(self, y: Labels, C: Floats) -> tuple[Floats, Floats]:
+        """A row's own class has variables from 0 to C_i, the others from -C_i to 0."""
+        own = np.eye(self.n_classes)[y] * C[:, None]
+        return own - C[:, None], own
+
+
+def shares_of(y: Labels, C: Floats, beta: Floats) -> Floats:
+    """Points p_i of the simplex behind the dual variables beta_i = C_i (e_y - p_i)."""
+    shares: Floats = -beta / C[:, None]
+    shares[np.arange(len(y)), y] += 1.0
+    return np.maximum(shares, 0.0)
 
 
 def _own(values: Floats, y: Labels) -> Floats:
@@ -154,6 +207,12 @@ def _log_loss(f: Floats, y: Labels) -> Floats:
 
 
 JOINT_LOSSES = {
-    "crammer_singer": JointLoss(_margin, lambda p, y: _own(p, y) - 1.0),
-    "softmax": JointLoss(_log_loss, lambda p, y: xlogy(p, p).sum(axis=1)),
+    "crammer_singer": JointLoss(
+        _margin, lambda p, y: _own(p, y) - 1.0, lambda p, y: np.eye(p.shape[1])[y]
+    ),
+    "softmax": JointLoss(
+        _log_loss,
+        lambda p, y: xlogy(p, p).sum(axis=1),
+        lambda p, y: 1.0 + np.log(np.maximum(p, _SMALLEST)),
+    ),
 }

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from margrave import _core, cuda
 from margrave.blocks.card import Block, solve_blocks
-from margrave.blocks.point import fixed_part, own_scores, stack
-from margrave.problem import Floats, Problem
+from margrave.blocks.point import columns, fixed_part, nonzero_rows, own_scores, stack
+from margrave.problem import AnyProblem, Floats, is_single
 from margrave.progress import left_until
 from margrave.rounds import Watch, run_rounds, set_size
 
@@ -83,7 +83,7 @@ class ActiveRows:
         self.all_memory, self.all_threads = memory, threads
         self.cancelled = threading.Event()
 
-    def hold(self, problem: Problem, places: NDArray[np.int32] | None = None) -> None:
+    def hold(self, problem: AnyProblem, places: NDArray[np.int32] | None = None) -> None:
         """Set the problem, on these rows alone, which is the same for all copies.
 
         With `places`, those of the rows in the last problem, the data hold only new rows, whose
@@ -94,7 +94,7 @@ class ActiveRows:
             rows = stack([self.problem.data.X[places[~is_new]], problem.data.X])
             order = np.argsort(np.concatenate([np.flatnonzero(~is_new), np.flatnonzero(is_new)]))
             problem = replace(problem, data=replace(problem.data, X=rows[order]))
-        self.problem: Problem = problem
+        self.problem: AnyProblem = problem
         number, count = self.number, self.count
         ends = _SLICE * np.linspace(0, -(-problem.n_rows // _SLICE), count + 1).round().astype(int)
         first, last = np.minimum(ends[number : number + 2], problem.n_rows)
@@ -121,7 +121,7 @@ class ActiveRows:
 
     def _on_card(self, calls: Sequence[tuple[Any, ...]]) -> list[BlockChange]:
         """Solve several blocks side by side on the graphics card."""
-        assert isinstance(self.kernel_rows, cuda.KernelRows)
+        assert isinstance(self.kernel_rows, cuda.KernelRows) and is_single(self.problem)
         found = solve_blocks(self.problem, self.kernel_rows, self.floor, calls, _MOST_ROUNDS)
         return [BlockChange(*one) for one in found]
 
@@ -131,20 +131,21 @@ class ActiveRows:
             min over d   1/2 d'K d + f'd + sum_i h_i(beta_i + d_i)        d zero outside the block
 
         until its share of the relative gap or its KKT violation is small enough. A free intercept
-        keeps the sum of the block's variables. `dual` is the dual value of all rows. Ends at the
-        `deadline` (seconds of ``time.time``).
+        keeps the sum of the block's variables; those of a joint problem are given numbers, which
+        the scores include. `dual` is the dual value of all rows. Ends at the `deadline` (seconds
+        of ``time.time``).
         """
         rows, beta, scores = block.rows, block.beta, block.scores
         part = self.problem.restrict(rows)
         size = set_size(self.memory, _LARGEST_SET)
         # no cache: fresh memory costs more than the kernel values of so few rows
         kernel_rows = part.data.kernel_rows(
-            self.precision, self.memory, _BUFFER, self.threads, part.offset, cache=False
+            self.precision, self.memory, _BUFFER, self.threads, self.problem.offset, cache=False
         )
         own = own_scores(kernel_rows, beta, np.arange(len(rows)), left_until(deadline))
         if own is None:
             return BlockChange(rows[:0], beta[:0], 0, 0)
-        terms = (part.loss.core(self.floor), part.y, part.C, beta)
+        terms = (part.dual_terms(self.floor), part.y, part.C, beta)
         fixed = fixed_part(*terms, scores, scores - own, dual)
         core = part.core(kernel_rows, beta, size, self.floor, fixed)
         core.stop_if(self.cancelled.is_set)
@@ -160,7 +161,7 @@ class ActiveRows:
         if core.interrupted or self.cancelled.is_set():
             raise KeyboardInterrupt
         values = core.beta
-        moved = np.flatnonzero(values != beta)
+        moved = nonzero_rows(values != beta)
         return BlockChange(rows[moved], values[moved], core.work[1], kernel_rows.kernel_values)
 
     def spread(self, rows: Rows, change: Floats, deadline: float) -> tuple[Floats, int]:
@@ -170,10 +171,11 @@ class ActiveRows:
         """
         before = self.kernel_rows.kernel_values
         sums, interrupted = self.kernel_rows.multiply(
-            rows, change[:, None], self.slice, False, left_until(deadline)
+            rows, columns(change), self.slice, False, left_until(deadline)
         )
         if interrupted or self.cancelled.is_set():
             raise KeyboardInterrupt
         if sums is None:
             raise _core.Stopped
-        return sums[:, 0], self.kernel_rows.kernel_values - before
+        added = sums.reshape(len(sums), *change.shape[1:])
+        return added, self.kernel_rows.kernel_values - before

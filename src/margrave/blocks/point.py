@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from margrave import _core, cuda
+from margrave.losses import DualTerms
 from margrave.models import Expansion
 from margrave.problem import Floats, Problem
 from margrave.progress import FOREVER, left_until
@@ -260,13 +261,13 @@ def _sums_of_sides(y: Floats, values: Floats, bias: Floats) -> list[float]:
     return [float(values[side].sum()) for side in sides_of(y, bias)]
 
 
-def box_around(loss: _core.Loss, y: Floats, C: Floats, beta: Floats) -> tuple[Floats, Floats]:
+def box_around(loss: DualTerms, y: NDArray[Any], C: Floats, beta: Floats) -> tuple[Floats, Floats]:
     """Bounds of the variables, widened to hold beta: with a floor, zero is slightly outside."""
     lo, hi = loss.box(y, C)
     return np.minimum(lo, beta), np.maximum(hi, beta)
 
 
-def rate_along(loss: _core.Loss, y: Floats, C: Floats, at: Floats, direction: Floats) -> float:
+def rate_along(loss: DualTerms, y: NDArray[Any], C: Floats, at: Floats, direction: Floats) -> float:
     """Derivative of sum_i h_i along a direction, to the right; at a bound, to the left."""
     rise, fall = loss.right_derivative(y, C, at), loss.left_derivative(y, C, at)
     rise, fall = np.where(np.isinf(rise), fall, rise), np.where(np.isinf(fall), rise, fall)
@@ -277,20 +278,29 @@ def own_scores(
     kernel_rows: cuda.AnyKernelRows, beta: Floats, rows: Rows, seconds: float = FOREVER
 ) -> Floats | None:
     """What the variables of some rows contribute to their own scores; None if time is over."""
-    used = np.flatnonzero(beta)
+    used = nonzero_rows(beta)
     if len(used) == 0:
-        return np.zeros(len(beta))
-    coef = beta[used][:, None]
-    sums, interrupted = kernel_rows.multiply(rows[used], coef, rows, False, seconds)
+        return np.zeros(beta.shape)
+    sums, interrupted = kernel_rows.multiply(rows[used], columns(beta[used]), rows, False, seconds)
     if interrupted:
         raise KeyboardInterrupt
-    own: Floats | None = None if sums is None else sums[:, 0]
+    own: Floats | None = None if sums is None else sums.reshape(beta.shape)
     return own
 
 
+def columns(values: NDArray[Any]) -> NDArray[Any]:
+    """One column per class of a joint problem; else one."""
+    return values[:, None] if values.ndim == 1 else values
+
+
+def nonzero_rows(values: NDArray[Any]) -> Rows:
+    """Rows of which a value is not zero."""
+    return np.flatnonzero(columns(values).any(axis=1))
+
+
 def fixed_part(
-    loss: _core.Loss,
-    y: Floats,
+    loss: DualTerms,
+    y: NDArray[Any],
     C: Floats,
     beta: Floats,
     scores: Floats,
@@ -305,7 +315,7 @@ def fixed_part(
     the value of the whole problem, `outside` the gap terms of its other rows.
     """
     share = 0.5 * dot(beta, scores + others) + float(loss.conjugate(y, C, beta).sum())
-    return _core.FixedPart(others, scores, dual - share, outside, bound)
+    return _core.FixedPart(others.ravel(), scores.ravel(), dual - share, outside, bound)
 
 
 def dot(a: Floats, b: Floats) -> float:

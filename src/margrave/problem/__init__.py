@@ -14,7 +14,7 @@ started.py   StartedProblem: one with a start whose scores are known
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from margrave.problem.base import BaseProblem, Intercept, check_weights
 from margrave.problem.data import Data, Floats, RowNumbers
@@ -26,7 +26,10 @@ from margrave.problem.started import StartedProblem
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
+AnyProblem: TypeAlias = "Problem | JointProblem"
+
 __all__ = [
+    "AnyProblem",
     "BaseProblem",
     "Data",
     "Floats",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from margrave import _core, cuda
-from margrave.losses import JOINT_LOSSES
+from margrave.losses import JOINT_LOSSES, DualTerms, JointTerms, shares_of
 from margrave.problem.base import BaseProblem, Intercept, check_weights
 from margrave.problem.data import Data, Floats, RowNumbers
 
@@ -68,14 +68,34 @@ class JointProblem(BaseProblem):
         """Shape of the dual variables."""
         return (self.n_rows, self.n_classes)
 
+    @property
+    def offset(self) -> float:
+        """Added to every kernel value: for free intercepts that of the method of multipliers."""
+        return super().offset + self.multiplier
+
     def core(
-        self, rows: cuda.AnyKernelRows, start: Floats | None, size: int, floor: float
+        self,
+        rows: cuda.AnyKernelRows,
+        start: Floats | None,
+        size: int,
+        floor: float,
+        fixed: _core.FixedPart | None = None,
     ) -> _core.Joint:
         """Make the compiled solver for this problem with the intercepts zero or regularised."""
         assert isinstance(rows, _core.KernelRows)  # a card has no joint problems
         nothing = np.zeros(self.n_classes)
         size = max(2, min(_LARGEST_JOINT_SET, size))
-        return _core.Joint(rows, self.loss, self.y, self.n_classes, self.C, start, nothing, size)
+        terms = self.loss, self.y, self.n_classes, self.C
+        return _core.Joint(rows, *terms, start, nothing, size, fixed)
+
+    def dual_terms(self, floor: float) -> DualTerms:
+        """Return the terms h_i of the dual; points of the simplex need no floor."""
+        return JointTerms(self.loss, self.n_classes)
+
+    def restrict(self, rows: RowNumbers) -> JointProblem:
+        """Return the problem on some of its rows alone, with a copy of these rows of the data."""
+        part = replace(self.data.restrict(rows), starts=np.array([0, len(rows)]))
+        return self.on(part, rows)
 
     def on(self, part: Data, members: RowNumbers) -> JointProblem:
         """Return the problem on a part of the data; `members` are its rows there."""
@@ -129,9 +149,7 @@ class JointProblem(BaseProblem):
 
     def shares(self, beta: Floats) -> Floats:
         """Points p_i of the simplex behind the dual variables."""
-        shares: Floats = -beta / self.C[:, None]
-        shares[np.arange(len(self.y)), self.y] += 1.0
-        return np.maximum(shares, 0.0)
+        return shares_of(self.y, self.C, beta)
 
     def variables(self, shares: Floats) -> Floats:
         """Dual variables C (e_y - p) of points p of the simplex."""

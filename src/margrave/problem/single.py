@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from margrave import _core, cuda
-from margrave.losses import Loss
+from margrave.losses import DualTerms, Loss
 from margrave.problem.base import BaseProblem, Intercept, check_weights
 from margrave.problem.data import Data, Floats, RowNumbers
 
@@ -188,6 +188,10 @@ class Problem(BaseProblem):
         if self.shift is None:
             return None
         return _core.FixedPart(self.shift, np.empty(0), 0.0, 0.0, self.zero_primal)
+
+    def dual_terms(self, floor: float) -> DualTerms:
+        """Return the terms h_i of the dual; see `Loss.core` for the floor."""
+        return self.loss.core(floor)
 
     def restrict(self, rows: RowNumbers) -> Problem:
         """Return the problem on some of its rows alone, with a copy of these rows of the data."""

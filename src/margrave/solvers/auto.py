@@ -5,6 +5,7 @@ kernel moving blocks come first, or block minimization is used if workers are in
 
 Other problems with many rows and a narrow kernel, or with very many rows and a kernel that decays
 with the distance, are solved by divide and conquer; a warm start continues with moving blocks.
+Joint problems of several classes with many rows and a narrow kernel have moving blocks, too.
 Otherwise workers in other processes use block minimization, and a single process solves the whole
 problem at once (`whole.py` chooses how).
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from margrave.problem import BaseProblem, Floats, Solution
+from margrave.problem import BaseProblem, Floats, Solution, is_joint
 from margrave.solvers.base import Settings
 from margrave.solvers.distributed.block_minimization import BlockMinimization, is_elsewhere
 from margrave.solvers.divide.divide_and_conquer import DivideAndConquer, is_local, is_worthwhile
@@ -43,4 +44,5 @@ class Auto:
             return DivideAndConquer().solve(problems, settings)
         if is_elsewhere(problems, settings):
             return BlockMinimization().solve(problems, settings, starts)
-        return solve_whole(problems, settings, starts, moving=divided)
+        joint = starts is None and is_joint(problems[0]) and not is_remote and is_local(problems)
+        return solve_whole(problems, settings, starts, moving=divided or joint)

@@ -22,8 +22,7 @@ class JointGap:
         """Of the model with the coefficients beta, whose scores are in the solution."""
         beta, f = solution.beta, solution.scores
         # the solver's scores are those of the kernel K + multiplier, less the multiplier's part
-        offset = self.problem.offset + self.problem.multiplier
-        bounds = Errors(self.problem.data, beta, offset)
+        bounds = Errors(self.problem.data, beta, self.problem.offset)
         errors = bounds.quick()
         if closely:
             f, errors = bounds.closely(np.arange(len(beta)), f, self.threads)

@@ -17,6 +17,9 @@ memory, the distributed working set (`working_set.py`) continues on the shards.
 Hulls (NuSVC, NuSVR, HardMarginSVC) have no first round of fixed blocks, because a block may have no
 feasible variables of its own: their blocks move from a start on (`solvers/hull/starts.py`), and the
 variables of each class keep their sum in every block.
+
+Joint problems have no shards, whose sums are those of one variable per row: their blocks move on
+the threads of this process.
 """
 
 from __future__ import annotations
@@ -34,7 +37,15 @@ from sklearn.base import BaseEstimator
 from margrave import _core
 from margrave.engines import Engine, resolve_engine
 from margrave.partitions import Partition, Parts, Random, clustering, resolve_partition
-from margrave.problem import BaseProblem, Floats, Problem, Solution, is_joint
+from margrave.problem import (
+    BaseProblem,
+    Floats,
+    JointProblem,
+    Problem,
+    Solution,
+    is_joint,
+    is_single,
+)
 from margrave.progress import Progress
 from margrave.resources import in_words
 from margrave.rounds import Core
@@ -58,6 +69,7 @@ from margrave.solvers.hull.distance import HullCore, first_rows, refuse_overlap
 from margrave.solvers.hull.starts import hull_starts
 from margrave.solvers.kernel.active_set import ActiveSet
 from margrave.solvers.kernel.descent import Kernels, descend
+from margrave.solvers.kernel.joint import joint_core
 from margrave.solvers.kernel.moving_blocks import BlockPlan
 from margrave.solvers.kernel.sample_start import start_from_sample
 from margrave.solvers.kernel.working_set import core_of
@@ -91,7 +103,8 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
         Whether every round has blocks of its own, of about 2,000 active rows, or as many as
         `blocks`. Without it, as published, blocks stay, and there is one round by default if
         the working-set solver follows; finish=None then needs an intercept that is not free. The
-        blocks of NuSVC, NuSVR and HardMarginSVC have to move.
+        blocks of NuSVC, NuSVR, HardMarginSVC and joint problems of several classes have to move;
+        the last are solved on the threads of one process, without checkpoints.
     as_published : bool, default=False
         The printed rounds alone: blocks stay, and the step is that of equation 13 for the hinge
         loss, which stays zero once a variable is at its bound, and Armijo's rule for the others.
@@ -141,9 +154,12 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
         starts: Sequence[Floats] | None = None,
     ) -> list[Solution]:
         """Solve the problems: rounds for all of them, then one after the other."""
+        if is_joint(problems[0]):
+            self._check_joint(problems[0], settings)
+            return descend(problems, settings, starts, self._core_here, "pbm", self.size)
         solvable = self._checked(problems)
         if solvable[0].data.device is not None:
-            solutions = descend(solvable, settings, starts, self._core_on_card, "pbm", self.size)
+            solutions = descend(solvable, settings, starts, self._core_here, "pbm", self.size)
         else:
             solutions = self._in_shards(solvable, settings, starts)
         return refuse_overlap(solvable, solutions, settings)
@@ -186,15 +202,15 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
                 kept.remove()
         return solutions
 
-    def _core_on_card(
+    def _core_here(
         self,
-        problem: Problem,
+        problem: BaseProblem,
         kernels: Kernels,
         precision: str,
         start: Floats | None,
         floor: float,
     ) -> Core:
-        """All rows on a graphics card, which solves the blocks side by side."""
+        """All rows in this process, or on a graphics card, which solves blocks side by side."""
         if not self.moving or self.checkpoint is not None:
             raise ValueError("engine='cuda' has moving blocks, without checkpoints")
         plan = BlockPlan(
@@ -207,6 +223,9 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
             rounds=self.rounds,
             has_set=self.finish is not None,
         )
+        if is_joint(problem):
+            return joint_core(problem, kernels, precision, start, plan)
+        assert is_single(problem)
         if start is None and problem.is_hull:
             start = start_from_sample(problem, kernels, precision, floor)
         core: Core = ActiveSet(problem, kernels, precision, start, floor, plan)
@@ -261,9 +280,38 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
         parts = division.split(resolve_partition(partition), count, settings.seed)
         return parts or Random().split(data, count, settings.seed)
 
+    def _check_joint(self, problem: JointProblem, settings: Settings) -> None:
+        """Raise for what joint problems cannot have, and for invalid parameters."""
+        self._check_parameters()
+        if problem.data.is_remote or resolve_engine(settings.engine, settings.threads).is_remote:
+            raise ValueError(
+                f"the solver 'pbm' solves the joint problem of several classes ({problem.loss!r})"
+                " on the threads of this process alone, because workers' shards have one variable"
+                " per row; use engine=None, or multi_class='ovr'"
+            )
+        if not self.moving or self.checkpoint is not None:
+            raise ValueError("joint problems have moving blocks, without checkpoints")
+        if self.blocks is not None and self.blocks > problem.n_rows:
+            raise ValueError(f"{problem.n_rows} rows cannot be split into {self.blocks} blocks")
+
     def _checked(self, problems: Sequence[BaseProblem]) -> list[Problem]:
         """Return the problems, or raise for invalid parameters and problems."""
         found = refuse_unless("pbm", problems)
+        self._check_parameters()
+        free = any(p.intercept == "free" for p in problems)
+        if problems[0].is_hull and not self.moving:
+            raise ValueError(
+                "the blocks of NuSVC, NuSVR and HardMarginSVC have to move; use moving=True"
+            )
+        if self.finish is None and free and self._stays(found):
+            raise ValueError(
+                "without moving blocks finish=None cannot find a free intercept, which no block can"
+                " move by itself; use intercept='regularized' or None, or finish='working_set'"
+            )
+        return found
+
+    def _check_parameters(self) -> None:
+        """Raise for invalid parameters."""
         check_integer("blocks", self.blocks, 1)
         check_integer("rounds", self.rounds, 0)
         check_integer("size", self.size, 2)
@@ -280,17 +328,6 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
             raise ValueError("as_published needs moving=False and finish=None: rounds alone")
         if self.finish not in FINISHES:
             raise ValueError(f"finish must be 'working_set' or None, got {self.finish!r}")
-        free = any(p.intercept == "free" for p in problems)
-        if problems[0].is_hull and not self.moving:
-            raise ValueError(
-                "the blocks of NuSVC, NuSVR and HardMarginSVC have to move; use moving=True"
-            )
-        if self.finish is None and free and self._stays(found):
-            raise ValueError(
-                "without moving blocks finish=None cannot find a free intercept, which no block can"
-                " move by itself; use intercept='regularized' or None, or finish='working_set'"
-            )
-        return found
 
 
 class _Run:

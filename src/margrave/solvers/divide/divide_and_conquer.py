@@ -23,7 +23,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from margrave.partitions import Partition, resolve_partition
-from margrave.problem import BaseProblem, Data, Floats, Solution, is_single
+from margrave.problem import BaseProblem, Data, Floats, Solution, is_joint, is_single
 from margrave.rows import loaded
 from margrave.solvers.base import (
     Settings,
@@ -38,6 +38,7 @@ from margrave.solvers.kernel.working_set import solve_rows
 from margrave.solvers.whole import solve_from
 
 _MANY_ROWS = 40_000  # rows from which clusters are faster if the kernel is narrow,
+_MANY_JOINT_ROWS = 10_000  # rows from which moving blocks of Crammer-Singer are (softmax: 40,000),
 _VERY_MANY_ROWS = 250_000  # and even if it is not
 _SAMPLE = 500  # rows
 _NOTHING, _NARROW = 1e-10, 0.25  # a narrow kernel has a quarter of its values below the first
@@ -207,8 +208,9 @@ def is_worthwhile(problems: Sequence[BaseProblem]) -> bool:
 def is_local(problems: Sequence[BaseProblem], many: float = inf) -> bool:
     """Whether there are many rows, with a kernel that is narrow or decays and `many` of them."""
     first = problems[0]
+    least = _MANY_JOINT_ROWS if is_joint(first) and not first.is_dense else _MANY_ROWS
     return (
-        max(problem.n_rows for problem in problems) >= _MANY_ROWS
+        max(problem.n_rows for problem in problems) >= least
         and first.data.kernel.is_shift_invariant
         and (first.n_rows >= many or _is_narrow(first.data))
     )

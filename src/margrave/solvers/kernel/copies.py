@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from margrave.blocks.active import ActiveRows
 from margrave.engines import Arrivals, Engine, Recovery, Shards
-from margrave.problem import Problem
+from margrave.problem import AnyProblem
 
 Rows = NDArray[np.int64]
 
@@ -49,11 +49,11 @@ class Copies:
         self.memory, self.threads = memory, threads
         self.shards: Shards | None = None
         self.moved_before = 0  # bytes, by workers that are released
-        self.problem: Problem | None = None
+        self.problem: AnyProblem | None = None
         self.rows: Rows = np.empty(0, dtype=np.int64)
         self.held: Rows | None = None  # the rows that the workers have
 
-    def choose(self, problem: Problem, rows: Rows) -> None:
+    def choose(self, problem: AnyProblem, rows: Rows) -> None:
         """Set the problem, and which of all rows are its own, in ascending order."""
         self.problem, self.rows = problem, rows
 
@@ -87,7 +87,7 @@ class Copies:
             self.shards.close()
         self.shards = self.held = None
 
-    def _difference(self) -> tuple[Problem | None, NDArray[np.int32] | None]:
+    def _difference(self) -> tuple[AnyProblem | None, NDArray[np.int32] | None]:
         """The problem with its new rows alone, and the places that the others had; see `hold`."""
         problem, held = self.problem, self.held
         assert problem is not None and held is not None

@@ -117,7 +117,7 @@ class Kernels:
         self.threads = max(1, settings.threads // workers)
         self.given_size = None if size is None else max(2, min(size, data.n_rows))
         self.seed, self.progress = settings.seed, settings.progress
-        self.made: dict[tuple[str, float, bool], cuda.AnyKernelRows] = {}
+        self.made: dict[tuple[str, float, bool, int], cuda.AnyKernelRows] = {}
 
     @cached_property
     def share(self) -> int:
@@ -148,12 +148,16 @@ class Kernels:
         """Until the time limit, for work before the first round."""
         return self.settings.seconds_left()
 
-    def rows(self, precision: str, offset: float, cache: bool = True) -> cuda.AnyKernelRows:
-        key = (precision, offset, cache)
+    def rows(
+        self, precision: str, offset: float, cache: bool = True, spare: int = 0
+    ) -> cuda.AnyKernelRows:
+        """Make the kernel rows, which leave `spare` bytes of the memory."""
+        key = (precision, offset, cache, spare)
         if key not in self.made:
             self.made.clear()  # frees the old cache before the new one grows
+            memory = max(0, self.memory - spare)
             self.made[key] = self.data.kernel_rows(
-                precision, self.memory, self.buffer, self.threads, offset, cache
+                precision, memory, self.buffer, self.threads, offset, cache
             )
         return self.made[key]
 

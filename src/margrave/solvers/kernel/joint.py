@@ -18,39 +18,55 @@ import time
 import numpy as np
 from scipy.optimize import minimize
 
-from margrave import _core
+from margrave import _core, cuda
 from margrave.losses import JOINT_LOSSES
 from margrave.problem import Floats, JointProblem
 from margrave.rounds import Core, Record
+from margrave.solvers.kernel.copies import Copies
 from margrave.solvers.kernel.descent import Kernels
+from margrave.solvers.kernel.moving_blocks import BlockPlan, MovingBlocks
 
 _MOST_UPDATES = 200
 _SHARPEST = 1e-9  # smallest width of a smooth maximum, in margins
 
 
 def joint_core(
-    problem: JointProblem, kernels: Kernels, precision: str, start: Floats | None
+    problem: JointProblem,
+    kernels: Kernels,
+    precision: str,
+    start: Floats | None,
+    plan: BlockPlan | None = None,
 ) -> Core:
-    """Make the solver of a joint problem."""
+    """Make the solver of a joint problem; `plan` says how blocks move, without it they do not."""
+    spare = 0 if plan is None else plan.memory
+    rows = kernels.rows(precision, problem.offset, cache=False, spare=spare)
+    joint = problem.core(rows, start, kernels.size, 0.0)
+    core: _core.Joint | MovingBlocks = joint
+    if plan is not None:
+        common = plan.engine, plan.recovery, precision, 0.0, plan.memory, plan.threads
+        copies = Copies(*common)
+        copies.choose(problem, np.arange(problem.n_rows))  # no rows are left out
+        core = MovingBlocks(problem, joint, 0.0, plan, copies)
     if problem.intercept == "free":
-        return _FreeIntercepts(problem, kernels, precision, start)
-    rows = kernels.rows(precision, problem.offset, cache=False)
-    return problem.core(rows, start, kernels.size, 0.0)
+        return _FreeIntercepts(problem, rows, core, kernels.settings.tol, start is not None)
+    return core
 
 
 class _FreeIntercepts:
-    """The method of multipliers around the compiled solver."""
+    """The method of multipliers around a solver for given intercepts."""
 
     def __init__(
-        self, problem: JointProblem, kernels: Kernels, precision: str, start: Floats | None
+        self,
+        problem: JointProblem,
+        rows: cuda.AnyKernelRows,
+        core: _core.Joint | MovingBlocks,
+        tol: float,
+        has_start: bool,
     ) -> None:
-        self.problem = problem
+        self.problem, self.rows, self.core, self.tol = problem, rows, core, tol
         self.rho = problem.multiplier
-        self.rows = kernels.rows(precision, self.rho, cache=False)
-        self.core = problem.core(self.rows, start, kernels.size, 0.0)
         self.b = np.zeros(problem.n_classes)
-        self.tol = kernels.settings.tol
-        self.has_biases = start is None  # those of a start follow from its scores
+        self.has_biases = not has_start  # those of a start follow from its scores
         self.inner = 1e-2  # relative gap of the problem with given intercepts
         self.updates = 0
         self.stopped_by_user = False

@@ -12,7 +12,9 @@ block gains 2 % more in the first round and nothing afterwards. With fixed block
 sides of a border push each other back and forth for ever; a border of one round is inside a block
 of the next. The few rounds between them settle what no block can: with a free intercept a block
 keeps the sum of its variables (of hulls that of each class), and only a working set with rows of
-several blocks moves a sum from one to the other. `MovingBlocks.round` is one round of blocks.
+several blocks moves a sum from one to the other. Joint problems have one variable per row and
+class, and intercepts that are given numbers while blocks move. `MovingBlocks.round` is one round of
+blocks.
 """
 
 from __future__ import annotations
@@ -27,10 +29,10 @@ from numpy.typing import NDArray
 
 from margrave import _core, cuda
 from margrave.blocks.card import Block
-from margrave.blocks.point import box_around, rate_along
+from margrave.blocks.point import box_around, nonzero_rows, rate_along
 from margrave.engines import Engine, Recovery
 from margrave.partitions import Partition, Random, clustering, split
-from margrave.problem import Data, Floats, Problem, Solution
+from margrave.problem import AnyProblem, Data, Floats, Intercept, Solution, is_joint
 from margrave.progress import FOREVER
 from margrave.rounds import Record
 from margrave.solvers.kernel.copies import Copies
@@ -78,18 +80,19 @@ class BlockPlan:
 
 
 class MovingBlocks:
-    """A `Core` around the compiled WorkingSet, which does rounds of blocks before its own."""
+    """A `Core` around a compiled working set, which does rounds of blocks before its own."""
 
     def __init__(
         self,
-        problem: Problem,
-        core: cuda.AnyWorkingSet,
+        problem: AnyProblem,
+        core: cuda.AnyWorkingSet | _core.Joint,
         floor: float,
         plan: BlockPlan,
         copies: Copies,
     ) -> None:
         self.problem, self.core, self.plan = problem, core, plan
         self.floor, self.copies = floor, copies
+        self.bias: Intercept = 0.0  # a given number, which is no part of the core's scores
         self.rounds = self.steps = self.kernel_values = 0
         self.set_left = 0  # rounds of the working set until the next round of blocks
         self.is_useful = True  # until a round of blocks gains nothing
@@ -106,17 +109,18 @@ class MovingBlocks:
         core, moved = self.core, self.copies.moved
         violations = core.kkt_violations()
         share = _INNER_SHARE * 0.3**self.idle  # smaller where all blocks had reached it already
-        least = share * figures["violation"]
+        # of joint problems they are gap terms, which grow with the square of a distance
+        least = (share**2 if is_joint(self.problem) else share) * figures["violation"]
         if self.plan.is_over(int(np.count_nonzero(violations > least))):
             return None
         beta, scores = core.beta, core.scores
+        f = scores + self.bias
         # 1. a direction from every block
         blocks = [rows for rows in self._blocks(beta) if violations[rows].max() > least]
         gap = share * figures["gap"] / len(violations)
         limits = figures["dual"], deadline
         tasks = [
-            (Block(rows, beta[rows], scores[rows], gap * len(rows), least), *limits)
-            for rows in blocks
+            (Block(rows, beta[rows], f[rows], gap * len(rows), least), *limits) for rows in blocks
         ]
         changes = self.copies.ask(
             lambda shards: shards.deal("solve", tasks, [len(rows) for rows in blocks])
@@ -129,7 +133,7 @@ class MovingBlocks:
         # 2. what they add to all scores
         added = self._added(rows, change, deadline)
         # 3. the step
-        step = self._step(beta[rows], scores[rows], rows, change, added[rows])
+        step = self._step(beta[rows], f[rows], rows, change, added[rows])
         self.rounds += 1
         self.plan.done += 1
         self.steps += sum(one.steps for one in changes)
@@ -164,14 +168,12 @@ class MovingBlocks:
             local = data.kernel.is_shift_invariant and not mixed
             partition = _roughly(data, k) if local else Random()
         y = self.problem.y if self.problem.has_labels and self.problem.total == 0.0 else None
-        parts = split(partition, data, k, seed, np.flatnonzero(beta), y, plan.threads)
+        parts = split(partition, data, k, seed, nonzero_rows(beta), y, plan.threads)
         return _halved(data, parts.rows, seed)
 
-    def _step(
-        self, beta: Floats, scores: Floats, rows: Rows, change: Floats, added: Floats
-    ) -> float:
+    def _step(self, beta: Floats, f: Floats, rows: Rows, change: Floats, added: Floats) -> float:
         """The step at which the dual is least along the direction, at most 1."""
-        slope, curvature = float((scores * change).sum()), float((added * change).sum())
+        slope, curvature = float((f * change).sum()), float((added * change).sum())
 
         def rate(steps: Floats) -> Floats:
             h = np.array([self._rate(rows, beta, change, step) for step in steps])
@@ -182,13 +184,13 @@ class MovingBlocks:
     def _rate(self, rows: Rows, beta: Floats, change: Floats, step: float) -> float:
         """Derivative of sum_i h_i(beta_i + t d_i) at a step t, to the right."""
         problem, at = self.problem, self._inside(rows, beta, change, step)
-        loss = problem.loss.core(self.floor)
+        loss = problem.dual_terms(self.floor)
         return rate_along(loss, problem.y[rows], problem.C[rows], at, change)
 
     def _inside(self, rows: Rows, beta: Floats, change: Floats, step: float) -> Floats:
         """A point on the line, inside the box but for rounding."""
         problem = self.problem
-        loss = problem.loss.core(self.floor)
+        loss = problem.dual_terms(self.floor)
         box = box_around(loss, problem.y[rows], problem.C[rows], beta)
         moved: Floats = np.clip(beta + step * change, *box)
         return moved
@@ -203,9 +205,12 @@ class MovingBlocks:
             return self.core.advance(target, 0, seconds, time_left)
         if self.set_left == 0 and (self.is_useful or not self.plan.has_set):
             begin = time.time()
+            status, _ = self.core.advance(target, 0, seconds, time_left)  # the scores of a start
+            if status == "stopped":
+                return status, []
             figures = self.core.figures()
             if figures["gap"] <= target:
-                return self.core.advance(target, 1, seconds, time_left)
+                return self._set_rounds(target, 1, seconds, time_left)
             try:
                 record = self.round(figures, begin + time_left)
             except _core.Stopped:
@@ -220,14 +225,16 @@ class MovingBlocks:
         before = self.core.work[0]
         status, records = self._set_rounds(target, min(max_rounds, allowed), seconds, time_left)
         self.set_left = max(0, self.set_left - (self.core.work[0] - before))
-        return status, [self._with_work(record) for record in records]
+        return status, records
 
     def _set_rounds(
         self, target: float, rounds: int, seconds: float, time_left: float
     ) -> tuple[str, list[Record]]:
-        """Rounds of the working set."""
+        """Rounds of the working set, whose records count the work of blocks, too."""
         if not self.plan.spreads:
-            return self.core.advance(target, rounds, seconds, time_left)
+            status, records = self.core.advance(target, rounds, seconds, time_left)
+            return status, [self._with_work(record) for record in records]
+        assert isinstance(self.core, _core.WorkingSet)
         deadline, moved = time.time() + time_left, self.copies.moved
         try:
             status, records = self.core.advance_with(
@@ -237,10 +244,16 @@ class MovingBlocks:
         except _core.Stopped:
             return "stopped", []
         per_round = (self.copies.moved - moved) // max(1, len(records))
-        return status, [{**record, "bytes": per_round} for record in records]
+        return status, [{**self._with_work(record), "bytes": per_round} for record in records]
 
     def _listed(self, record: Record | None) -> list[Record]:
         return [] if record is None else [self._with_work(record)]
+
+    def set_bias(self, bias: Floats) -> None:
+        """Set the intercepts of a joint problem."""
+        assert isinstance(self.core, _core.Joint)
+        self.bias = bias
+        self.core.set_bias(bias)
 
     def certify(self, time_left: float) -> Record | None:
         """Figures from scores recomputed in double precision; None if stopped."""

@@ -6,6 +6,7 @@
 Each round solves a few thousand variables at once on their own kernel block and keeps half of them
 for the next round (``cpp/working_set.hpp``; for several classes in one problem ``cpp/joint.hpp``).
 From 40,000 rows on there is shrinking (`active_set.py`), from a good start with moving blocks.
+Joint problems have no shrinking.
 """
 
 from __future__ import annotations
@@ -138,7 +139,7 @@ def core_of(
     `show` gets the present point after each of their rounds.
     """
     if is_joint(problem):
-        return joint_core(problem, kernels, precision, start)
+        return joint_core(problem, kernels, precision, start, _plan(kernels) if moving else None)
     assert is_single(problem)
     if start is None:
         start = start_from_sample(problem, kernels, precision, floor)
