@@ -79,6 +79,8 @@ bench: $(VENV)/installed-bench
 	$(BIN)/python -m benchmarks.reading
 	$(BIN)/python -m benchmarks.alternatives
 	$(BIN)/python -m benchmarks.tables
+	$(BIN)/python -m benchmarks.streams
+	$(BIN)/python -m benchmarks.latency
 	$(BIN)/python -m benchmarks.plot
 	$(BIN)/python -m benchmarks.pages
 
