@@ -63,6 +63,7 @@ class DaskWorkers:
         self.client, self.timeout, self.wait = client, timeout, wait
         self.lost: dict[str, float] = {}  # and when the scheduler had last seen them
         self._sites: dict[str, Any] = {}  # futures of the actors
+        self._had_some = False  # workers, at some time
         self._opening = threading.Lock()
         self._orders = itertools.count()
 
@@ -103,13 +104,16 @@ class DaskWorkers:
     def staff(self) -> dict[str, Any]:
         """As `live`, but waits for a worker if there is none."""
         lost = list(self.lost)
-        end = time.monotonic() + (self.wait if lost else min(self.wait, _PATIENCE))
+        had_some = self._had_some or bool(lost)
+        end = time.monotonic() + (self.wait if had_some else min(self.wait, _PATIENCE))
         while not (live := self.live()):
             if time.monotonic() > end:
-                if lost:
-                    raise RuntimeError(f"no Dask worker is left; lost: {', '.join(lost)}")
-                raise ValueError("the Dask cluster has no workers")
+                if not had_some:
+                    raise ValueError("the Dask cluster has no workers")
+                whom = f"; lost: {', '.join(lost)}" if lost else ""
+                raise RuntimeError(f"no Dask worker is left{whom}")
             time.sleep(0.05)
+        self._had_some = True
         return live
 
     def lose(self, workers: Iterable[str]) -> None:
