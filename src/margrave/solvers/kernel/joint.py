@@ -24,7 +24,7 @@ from margrave.problem import Floats, JointProblem
 from margrave.rounds import Core, Record
 from margrave.solvers.kernel.copies import Copies
 from margrave.solvers.kernel.descent import Kernels
-from margrave.solvers.kernel.moving_blocks import BlockPlan, MovingBlocks
+from margrave.solvers.kernel.moving_blocks import SET_ROUNDS, BlockPlan, MovingBlocks
 
 _MOST_UPDATES = 200
 _SHARPEST = 1e-9  # smallest width of a smooth maximum, in margins
@@ -46,7 +46,9 @@ def joint_core(
         common = plan.engine, plan.recovery, precision, 0.0, plan.memory, plan.threads
         copies = Copies(*common)
         copies.choose(problem, np.arange(problem.n_rows))  # no rows are left out
-        core = MovingBlocks(problem, joint, 0.0, plan, copies)
+        # the first round of blocks is the longest: a stop there leaves what these have found
+        set_first = SET_ROUNDS if start is None and plan.has_set else 0
+        core = MovingBlocks(problem, joint, 0.0, plan, copies, set_first)
     if problem.intercept == "free":
         return _FreeIntercepts(problem, rows, core, kernels.settings.tol, start is not None)
     return core

@@ -45,7 +45,7 @@ _BLOCK_ROWS = 2000  # about
 # Of the mean: larger blocks are halved, since a round lasts as long as its largest (13.2 s; 13.7 s
 # with 2).
 _LARGEST = 1.3
-_SET_ROUNDS = 6  # of the working set after each round of blocks; 3 are as fast
+SET_ROUNDS = 6  # of the working set after each round of blocks; 3 are as fast
 _ENOUGH = 1024  # rows that violate the KKT conditions: fewer are left to the working set
 # Of the violation and the gap of all active rows, to which blocks are solved (12.5 s; with 0.3 they
 # soon gain nothing, and the working set ends the fit alone after 41 s).
@@ -89,12 +89,13 @@ class MovingBlocks:
         floor: float,
         plan: BlockPlan,
         copies: Copies,
+        set_first: int = 0,
     ) -> None:
         self.problem, self.core, self.plan = problem, core, plan
         self.floor, self.copies = floor, copies
         self.bias: Intercept = 0.0  # a given number, which is no part of the core's scores
         self.rounds = self.steps = self.kernel_values = 0
-        self.set_left = 0  # rounds of the working set until the next round of blocks
+        self.set_left = set_first  # rounds of the working set until the next round of blocks
         self.is_useful = True  # until a round of blocks gains nothing
         self.idle = 0  # rounds of blocks in a row in which no variable has changed
 
@@ -218,7 +219,7 @@ class MovingBlocks:
             if not self.plan.has_set:
                 stalls = record is None or not self.is_useful
                 return ("stalled" if stalls else "running"), self._listed(record)
-            self.set_left = _SET_ROUNDS
+            self.set_left = SET_ROUNDS
             if record is not None:
                 return "running", self._listed(record)
         allowed = self.set_left if self.is_useful and self.set_left else max_rounds
