@@ -37,7 +37,7 @@ from margrave.estimators._rows import KeptRows, LastFit, RowNames, check_ids, re
 from margrave.estimators._transaction import complete, show_early, without_draft
 from margrave.models import Committee, Expansion, LinearModel, LocalModels
 from margrave.partitions import is_built_in, nearest
-from margrave.problem import BaseProblem, is_single
+from margrave.problem import BaseProblem, Data, is_single
 from margrave.progress import Progress
 from margrave.report import Report, make_report
 from margrave.resources import one_blas_thread, parse_bytes, thread_count
@@ -96,7 +96,7 @@ class KernelEstimator(CheckedInput):
         raise NotImplementedError
 
     def _names(self, X: AnyRows, row_ids: VectorLike | None) -> RowNames:
-        """By what a warm start recognises the rows."""
+        """What a warm start recognises the rows by."""
         return RowNames(X, check_ids(fetch_vector(self, row_ids, X, "row_ids"), X.shape[0]))
 
     def _last_fit(self, names: RowNames) -> LastFit:
@@ -135,16 +135,7 @@ class KernelEstimator(CheckedInput):
         rows of X behind the rows of the problems, for a search that shares kernel values.
         """
         self.__dict__.pop("tuning_", None)  # of an earlier fit
-        progress = Progress(
-            tol=self.tol,
-            max_iter=self.max_iter,
-            time_limit=self.time_limit,
-            callbacks=self.callbacks,
-            verbose=int(self.verbose),
-            label=type(self).__name__,
-            n_problems=len(problems),
-        )
-
+        progress = self._progress(len(problems))
         context = self._context
         if context is not None:
             context.watch(progress)
@@ -178,15 +169,9 @@ class KernelEstimator(CheckedInput):
         early = EarlyModel(progress, make_early)
         show_early(self, early)
         with progress, one_blas_thread():
-            settings = Settings(
-                tol=self.tol,
-                memory_limit=self.memory_limit,
-                threads=thread_count(self.n_jobs),
-                seed=self._seed(),
-                progress=progress,
-                engine="dask" if self.engine is None and data.is_remote else self.engine,
+            settings = replace(
+                self._fit_settings(progress, data),
                 rough=context is not None and context.rough,
-                recovery=self._recovery,
                 exact=few and self.engine is None and context is None,
             )
             as_published = getattr(solver, "as_published", False)
@@ -199,14 +184,11 @@ class KernelEstimator(CheckedInput):
                         settings = order.within(settings)
                     solutions = solver.solve(list(problems), settings, starts)
                 except KeyboardInterrupt:  # outside the compiled code
-                    progress.interrupt()
-                    shown = progress.latest or progress.early
-                    if shown is not None:
-                        solutions = list(shown)
-                    elif has_model or not data.in_memory:
+                    can_solve = data.in_memory and not has_model
+                    found = _interrupted_solutions(problems, settings, can_solve)
+                    if found is None:
                         raise
-                    else:
-                        solutions = WorkingSet().solve(list(problems), settings)
+                    solutions = found
                 if not settings.rough:
                     keep = not (by_rows and columns.used is not None)
                     solutions = certified(
@@ -227,6 +209,36 @@ class KernelEstimator(CheckedInput):
         if early.model is None:
             del self._early
         return restored(solutions), progress
+
+    def _progress(self, n_problems: int) -> Progress:
+        """The budgets, callbacks and history of a fit."""
+        return Progress(
+            tol=self.tol,
+            max_iter=self.max_iter,
+            time_limit=self.time_limit,
+            callbacks=self.callbacks,
+            verbose=int(self.verbose),
+            label=type(self).__name__,
+            n_problems=n_problems,
+        )
+
+    def _settings(self, progress: Progress) -> Settings:
+        """Settings of a computation in this process."""
+        return Settings(
+            tol=progress.tol,
+            memory_limit=self.memory_limit,
+            threads=thread_count(self.n_jobs),
+            seed=self._seed(),
+            progress=progress,
+        )
+
+    def _fit_settings(self, progress: Progress, data: Data) -> Settings:
+        """Settings of a fit, which may run on an engine."""
+        return replace(
+            self._settings(progress),
+            engine="dask" if self.engine is None and data.is_remote else self.engine,
+            recovery=self._recovery,
+        )
 
     def _seed(self) -> int:
         """Seed of the solver; a fixed one if random_state is None, so that fits are repeatable."""
@@ -448,10 +460,8 @@ class KernelEstimator(CheckedInput):
     def _whole_gap(self, problems: Sequence[BaseProblem], betas: list[Floats]) -> float:
         """Largest gap of these dual variables as solutions of the whole problems."""
         with Progress(self.tol) as progress:
-            settings = Settings(
-                self.tol, self.memory_limit, thread_count(self.n_jobs), self._seed(), progress
-            )
-            return max(solution.gap for solution in certify(problems, settings, betas))
+            found = certify(problems, self._settings(progress), betas)
+            return max(solution.gap for solution in found)
 
     def _gap_of_landmarks(
         self,
@@ -468,10 +478,7 @@ class KernelEstimator(CheckedInput):
         primal = problem.terms(np.zeros(problem.shape), scores, b)[0]
         primal += 0.5 * float((beta * scores).sum())
         with Progress(self.tol) as progress:
-            settings = Settings(
-                self.tol, self.memory_limit, thread_count(self.n_jobs), self._seed(), progress
-            )
-            dual = certify([problem], settings, [point])[0].dual
+            dual = certify([problem], self._settings(progress), [point])[0].dual
         return (primal + dual) / max(abs(primal), abs(dual), 1e-300)
 
     # --- prediction, saving, reports -------------------------------------------------------
@@ -596,6 +603,22 @@ def _interrupted(solutions: Sequence[Solution], progress: Progress) -> bool:
     return progress.stop_reason == "interrupted" or any(
         one.stop_reason == "interrupted" for one in solutions
     )
+
+
+def _interrupted_solutions(
+    problems: Sequence[BaseProblem], settings: Settings, can_solve: bool
+) -> list[Solution] | None:
+    """What to return after Ctrl-C outside the compiled code; None for nothing.
+
+    These are the latest solutions that were shown or, where `can_solve`, the point at which the
+    working set starts.
+    """
+    progress = settings.progress
+    progress.interrupt()
+    shown = progress.latest or progress.early
+    if shown is not None:
+        return list(shown)
+    return WorkingSet().solve(list(problems), settings) if can_solve else None
 
 
 def _reaches_goal(solution: Solution) -> bool:

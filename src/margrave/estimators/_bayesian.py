@@ -23,7 +23,7 @@ from margrave.estimators._transaction import complete, transaction
 from margrave.models import Landmarks, Posterior
 from margrave.problem import BaseProblem, Data, is_joint
 from margrave.progress import Progress
-from margrave.resources import one_blas_thread, thread_count
+from margrave.resources import one_blas_thread
 from margrave.rows import AnyRows, Matrix, blocks_of, in_memory, is_csr
 from margrave.solvers import Gibbs, Settings
 from margrave.solvers.bayes.gibbs import Sampled
@@ -119,15 +119,7 @@ class BayesianEstimator(KernelEstimator):
         if self._context is not None:
             self._context.watch(progress)
         with progress, one_blas_thread():
-            settings = Settings(
-                tol=0.0,
-                memory_limit=self.memory_limit,
-                threads=thread_count(self.n_jobs),
-                seed=self._seed(),
-                progress=progress,
-                engine="dask" if self.engine is None and data.is_remote else self.engine,
-                recovery=self._recovery,
-            )
+            settings = self._fit_settings(progress, data)
             problems = self._featured(problems_on(data), X, rows, settings)
             found = []
             for problem in problems:

@@ -1,8 +1,8 @@
 """Rows that come and go: a warm start from a fit on other rows.
 
     beta_i     that of the row in the last fit; zero for a new row
-    sum beta   what removed rows leave open goes to the rows whose variables are the most willing:
-               those whose dual value rises least, as few as possible, inside their box
+    sum beta   where it is fixed, and removed rows have changed it: the variables of as few other
+               rows as possible make up for that, inside their box, where the dual rises least
     f = K beta the scores of the last fit, corrected by the variables that differ,
 
         f_i += sum_j (beta_j - last beta_j) k(x_j, x_i)          removed rows are among the j
@@ -39,7 +39,7 @@ from margrave.typing import VectorLike
 Rows = NDArray[np.intp]
 Keys = NDArray[Any]
 
-_MOST_FITS = 10  # after so many corrections scores are computed afresh: rounding errors add up
+_MOST_FITS = 10  # then scores are computed anew, because rounding errors of corrections add up
 _BALANCED = 1e-12  # of sum |beta_i|: nothing is missing
 
 
@@ -47,7 +47,7 @@ _BALANCED = 1e-12  # of sum |beta_i|: nothing is missing
 class KeptRows:
     """What a fit remembers of its rows: the given ids, digests, and scores per problem.
 
-    `members` are the rows of each problem, `fits` how often the scores were corrected.
+    `members` are the rows of each problem, `fits` the fits since the scores were computed anew.
     """
 
     ids: Keys | None
@@ -94,7 +94,7 @@ def digests(X: AnyRows) -> Keys | None:
 
 @dataclass(frozen=True)
 class RowNames:
-    """By what the rows of a fit are recognised: the given ids, and digests."""
+    """What the rows of a fit are recognised by: the given ids, and digests."""
 
     X: AnyRows
     ids: Keys | None
@@ -266,7 +266,7 @@ def settled(problem: BaseProblem, beta: Floats, f: Floats | None = None) -> Floa
         return problem.feasible(beta)  # the solver's own projection
     loss, y, C = problem.loss.core(), problem.y, problem.C
     low, high = loss.box(y, C)
-    # coefficients of hulls are known but for a factor
+    # coefficients of hulls are known up to a factor
     beta = problem.feasible(beta) if problem.is_hull else np.clip(beta, low, high)
     if problem.intercept != "free":
         return beta

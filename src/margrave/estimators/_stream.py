@@ -5,15 +5,14 @@
     more than `max_support` rows: keep a random sample of these, and solve again
 
 After every call the model is the certified optimum of the problem on the rows that are kept:
-`gap_` and `objective_` are theirs. All support vectors stay while they take up no more than three
-quarters of the room, so that dropping the others does not change the model; where there are more,
-`n_dropped_` counts those that had to go. A row that stays takes over the weight of those that it
-stands for: of the same class, and like it support vectors or not. So the sum of the losses, and
-the number of rows behind it, stay what they were on average. Linear models are solved in the same
-way.
+`gap_` and `objective_` are theirs. All support vectors stay while they are no more than three
+quarters of `max_support`, so that dropping other rows does not change the model; where there are
+more, `n_dropped_` counts those that had to go. A row that stays takes over the weight of those that
+it stands for: of the same class, and like it support vectors or not. So the sum of the losses, and
+the number of rows behind it, stay what they were on average. This holds for linear models too.
 
-Each batch is predicted before it is learned: `progressive_score_` is the mean score on rows that
-the model had not seen.
+Each batch is predicted before it is learned: `progressive_score_` is the score on rows that the
+model had not seen.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
@@ -52,13 +52,14 @@ class Memory:
     weight: Floats
     kernel: Kernel | None = None
 
-    def learn(self, X: Matrix, y: NDArray[Any], weight: Floats, forget: float) -> Memory:
-        """The rows with those of a batch, after which old weights are smaller."""
-        rows: Any = sparse.vstack if is_csr(self.X) else np.concatenate
-        both = rows([self.X, X], format="csr") if is_csr(self.X) else rows([self.X, X])
-        old = (1.0 - forget) * self.weight
+    def with_batch(self, batch: Memory, forget: float) -> Memory:
+        """The kept rows, with smaller weights, followed by those of a batch."""
+        stack: Any = partial(sparse.vstack, format="csr") if is_csr(self.X) else np.concatenate
         return replace(
-            self, X=both, y=np.concatenate([self.y, y]), weight=np.concatenate([old, weight])
+            self,
+            X=stack([self.X, batch.X]),
+            y=np.concatenate([self.y, batch.y]),
+            weight=np.concatenate([(1.0 - forget) * self.weight, batch.weight]),
         )
 
     def restrict(self, rows: Rows) -> Memory:
@@ -79,13 +80,13 @@ class Tally:
         """The same with less weight."""
         return Tally(*((1.0 - forget) * x for x in vars(self).values()))
 
-    def labels(self, right: NDArray[np.bool_], weight: Floats) -> Tally:
-        """With the labels of a batch."""
+    def with_labels(self, right: NDArray[np.bool_], weight: Floats) -> Tally:
+        """With the rows of a batch, of which some labels were `right`."""
         wrong = float(weight @ ~right)
         return replace(self, weight=self.weight + float(weight.sum()), loss=self.loss + wrong)
 
-    def numbers(self, y: Floats, predicted: Floats, weight: Floats) -> Tally:
-        """With the targets of a batch."""
+    def with_targets(self, y: Floats, predicted: Floats, weight: Floats) -> Tally:
+        """With the rows of a batch, whose targets are numbers."""
         return Tally(
             self.weight + float(weight.sum()),
             self.loss + float(weight @ (y - predicted) ** 2),
@@ -105,7 +106,7 @@ class Tally:
         return 1.0 - self.loss / spread if spread > 0.0 else float("nan")
 
 
-def _has_rows(model: KernelEstimator) -> bool:
+def _takes_rows(model: KernelEstimator) -> bool:
     if model.kernel == "precomputed":
         raise AttributeError("partial_fit needs rows, not a precomputed kernel matrix")
     return True
@@ -132,8 +133,9 @@ class Stream(KernelEstimator):
     }
     _memory: Memory | None = None
     _tally = Tally()
-    _known_classes: NDArray[Any] | None = None  # of a classifier
-    # of the room, for support vectors if there are other rows; None for their share of all rows
+    _known_classes: NDArray[Any] | None = None  # `classes` of the first call, of a classifier
+    # of `max_support`: the most support vectors, where there are enough other rows
+    # (None: the share that support vectors have of all rows)
     _support_share: float | None = 0.75
 
     def _kernel_for(self, X: AnyRows, weight: Floats) -> Kernel:
@@ -191,10 +193,7 @@ class Stream(KernelEstimator):
         dropped, seen = (0, 0) if memory is None else (self.n_dropped_, self.n_samples_seen_)
         here = np.flatnonzero(weight)
         batch = Memory(X[here], y[here], weight[here])
-        if memory is None:
-            memory = batch
-        else:
-            memory = memory.learn(batch.X, batch.y, batch.weight, self.forget)
+        memory = batch if memory is None else memory.with_batch(batch, self.forget)
         self._tally, self.n_dropped_, self.n_samples_seen_ = tally, dropped, seen + X.shape[0]
         if not self._can_solve(memory.y):
             self._memory = memory
@@ -227,7 +226,7 @@ class Stream(KernelEstimator):
                 self._memory = replace(self._memory, kernel=self._kernel)
 
     def _sampled(self, memory: Memory) -> Memory:
-        """As many of the rows as there is room for, each with the weight of those it stands for."""
+        """`max_support` of the rows at random, each with the weight of those that it stands for."""
         n, rng = len(memory.y), np.random.default_rng([self._seed(), self.n_samples_seen_])
         is_support = np.isin(np.arange(n), self.support_)
         share = self._support_share or float(is_support.mean())
@@ -262,7 +261,7 @@ def _shares(groups: list[Rows], among: NDArray[np.bool_], room: int) -> list[int
 class ClassifierStream(Stream):
     """Classifiers with `partial_fit`."""
 
-    @available_if(_has_rows)  # type: ignore[untyped-decorator]
+    @available_if(_takes_rows)  # type: ignore[untyped-decorator]
     @transaction
     def partial_fit(
         self,
@@ -302,7 +301,7 @@ class ClassifierStream(Stream):
         weight = self._check_weights(rows, sample_weight)
         tally = self._tally.faded(self.forget)
         if hasattr(self, "support_"):
-            tally = tally.labels(self.predict(rows) == labels, weight)
+            tally = tally.with_labels(self.predict(rows) == labels, weight)
         self.progressive_score_ = tally.accuracy
         self._learn_batch(rows, labels, weight, tally)
         return self
@@ -332,7 +331,7 @@ class ClassifierStream(Stream):
 class RegressorStream(Stream):
     """Regressors with `partial_fit`."""
 
-    @available_if(_has_rows)  # type: ignore[untyped-decorator]
+    @available_if(_takes_rows)  # type: ignore[untyped-decorator]
     @transaction
     def partial_fit(
         self, X: MatrixLike, y: VectorLike, sample_weight: VectorLike | None = None
@@ -360,7 +359,7 @@ class RegressorStream(Stream):
         weight, numbers = self._check_weights(rows, sample_weight), targets.astype(np.float64)
         tally = self._tally.faded(self.forget)
         if hasattr(self, "support_"):
-            tally = tally.numbers(numbers, self.predict(rows), weight)
+            tally = tally.with_targets(numbers, self.predict(rows), weight)
         self.progressive_score_ = tally.r2
         self._learn_batch(rows, numbers, weight, tally)
         return self
@@ -369,9 +368,9 @@ class RegressorStream(Stream):
 class OutlierStream(Stream):
     """One-class models with `partial_fit`."""
 
-    _support_share = None  # the others say where the rows are
+    _support_share = None  # the other rows tell which fraction is inside
 
-    @available_if(_has_rows)  # type: ignore[untyped-decorator]
+    @available_if(_takes_rows)  # type: ignore[untyped-decorator]
     @transaction
     def partial_fit(
         self,
@@ -402,7 +401,7 @@ class OutlierStream(Stream):
         weight = self._check_weights(rows, sample_weight)
         tally = self._tally.faded(self.forget)
         if hasattr(self, "support_"):
-            tally = tally.labels(self.predict(rows) == 1, weight)
+            tally = tally.with_labels(self.predict(rows) == 1, weight)
         self.progressive_score_ = tally.accuracy
         self._learn_batch(rows, np.ones(rows.shape[0]), weight, tally)
         return self

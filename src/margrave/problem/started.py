@@ -13,7 +13,10 @@ from margrave.problem.single import Problem
 
 @dataclass(frozen=True)
 class StartedProblem(Problem):
-    """A problem with a start whose scores are known (with a regularised intercept, if any)."""
+    """A problem with a start whose scores are known (with a regularised intercept, if any).
+
+    `start_values` kernel values were computed for these scores.
+    """
 
     start: Floats | None = None
     scores: Floats | None = None
@@ -33,7 +36,7 @@ class StartedProblem(Problem):
         floor: float,
         fixed: _core.FixedPart | None = None,
     ) -> cuda.AnyWorkingSet:
-        """Create the compiled solver; at this start, with its scores."""
+        """Create the compiled solver; where it begins at this start, it is given the scores."""
         scores, here = self.scores, self.start
         is_here = start is not None and here is not None and np.array_equal(start, here)
         if fixed is None and scores is not None and is_here:

@@ -6,12 +6,12 @@
                          beta <- beta + t d,    f <- f + t K d
 
 The step is exact, with each variable's own bound, so that the objective falls in every round, with
-any partition (Hsieh, Si, Dhillon: Communication-Efficient Distributed Block
-Minimization for Nonlinear Kernel Machines, KDD 2017; with the bounds of its equation 13 the step
-stays zero once a variable is at its bound). With the same blocks in every round it slows down long
-before the optimum. So after the first round every worker gets a copy of the active rows, and blocks
-move (`solvers/kernel/moving_blocks.py`), with rounds of the working set between them; the shards
-keep all rows, and update the scores of those that are not active. Where the copy does not fit into
+any partition (Hsieh, Si, Dhillon: Communication-Efficient Distributed Block Minimization for
+Nonlinear Kernel Machines, KDD 2017; with the bounds of its equation 13 the step stays zero once a
+variable is at its bound). With fixed blocks (`fixed_blocks.py`) the method slows down long before
+the optimum. So after the first round every worker gets a copy of the active rows, and blocks move
+(`solvers/kernel/moving_blocks.py`), with rounds of the working set between them; the shards keep
+all rows, and update the scores of those that are not active. Where the copy does not fit into
 memory, the distributed working set (`working_set.py`) continues on the shards.
 
 Hulls (NuSVC, NuSVR, HardMarginSVC) have no first round of fixed blocks, because a block may have no
@@ -95,19 +95,20 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
     rounds : int, optional
         Of blocks; by default as many as are useful.
     inner_tol : float
-        Relative duality gap to which blocks that do not move are solved in the first round, and at
-        most later, where it falls with the gap.
+        Relative duality gap to which fixed blocks are solved in the first round; in later rounds
+        this tolerance falls with the gap.
     finish : {"working_set", None}
-        What comes between and after the rounds.
+        What runs between and after the rounds of blocks.
     moving : bool
         Whether every round has blocks of its own, of about 2,000 active rows, or as many as
-        `blocks`. Without it, as published, blocks stay, and there is one round by default if
-        the working-set solver follows; finish=None then needs an intercept that is not free. The
+        `blocks`. Without it, as published, blocks are fixed, with one round by default if the
+        working-set solver follows; finish=None then needs an intercept that is not free. The
         blocks of NuSVC, NuSVR, HardMarginSVC and joint problems of several classes have to move;
         the last are solved on the threads of one process, without checkpoints.
     as_published : bool, default=False
-        The printed rounds alone: blocks stay, and the step is that of equation 13 for the hinge
-        loss, which stays zero once a variable is at its bound, and Armijo's rule for the others.
+        The printed rounds alone: blocks are fixed, and the step is that of equation 13 for the
+        hinge loss, which stays zero once a variable is at its bound, and of Armijo's rule for the
+        others.
     size : int, optional
         Variables per round of the working set; by default up to 2048.
     checkpoint : str or path, optional
@@ -331,7 +332,7 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
 
 
 class _Run:
-    """The rounds of the problems of one fit, then the working set of each."""
+    """Rounds of fixed blocks for all problems of a fit, then moving blocks and the working set."""
 
     def __init__(
         self,
@@ -343,8 +344,8 @@ class _Run:
         moves: bool,
         with_rounds: bool,
     ) -> None:
-        self.moves = moves  # blocks, after those that do not
-        self.with_rounds = with_rounds  # of blocks that do not move
+        self.moves = moves  # whether blocks move, after any rounds of fixed blocks
+        self.with_rounds = with_rounds  # of fixed blocks
         self.solver, self.cluster, self.division = solver, cluster, division
         self.problems, self.settings = problems, settings
         self.show = present(problems, settings.progress)
@@ -393,8 +394,8 @@ class _Run:
     def solve(self) -> list[Solution]:
         """Rounds, then the working set."""
         try:
-            begins = self.with_rounds and not self.kept
-            if begins and self.fixed.run() and self.fixed.early is not None:
+            has_rounds = self.with_rounds and not self.kept
+            if has_rounds and self.fixed.run() and self.fixed.early is not None:
                 return self.fixed.early
         except KeyboardInterrupt:  # some blocks may have made a step, and others not
             self.settings.progress.interrupt()

@@ -1,6 +1,6 @@
-"""Rounds of blocks that stay, which minimise the problem in parallel, each in its own variables.
+"""Rounds of fixed blocks, which minimise the problem in parallel, each in its own variables.
 
-As published, these are all rounds; blocks that move have one of them, to begin with.
+As published, these are all rounds; before moving blocks there is only one.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from margrave.rounds import precision_for
 from margrave.solvers.base import Settings
 from margrave.solvers.distributed.cluster import Cluster
 from margrave.solvers.divide.parts import Division, PartOptions
+from margrave.solvers.kernel.moving_blocks import MOST_IDLE, SHARPER
 from margrave.solvers.line_search import best_step
 
 _ROUGH = 1e-3  # tolerance of the blocks down to which single precision and few steps suffice
 _INNER_SHARE = 0.1  # tolerance of the blocks, as a share of the gap
-_SHARPER, _MOST_IDLE = 0.3, 10  # of it after a round in which no block moves; such rounds in a row
-_RUNNING = 0.9  # of the tolerance: the gap that rounds in single precision aim at
+_RUNNING = 0.9  # the gap that rounds in single precision aim at, as a share of the tolerance
 _LINEAR = ("hinge", "pinball")  # losses whose conjugate is linear between its bounds
-_SIGMA, _HALVINGS = 0.01, 30  # of Armijo's rule, for which the paper has no numbers
+_SIGMA, _HALVINGS = 0.01, 30  # of Armijo's rule; the paper does not print its numbers
 
 
 class FixedBlocks:
@@ -72,7 +72,7 @@ class FixedBlocks:
         self.show = show
 
     def run(self) -> bool:
-        """Run rounds; True if the time was over with nothing better than the blocks' own models.
+        """Run rounds; True if time ran out with nothing better than the blocks' own models.
 
         A round without the time for its step leaves the blocks where they were.
         """
@@ -106,7 +106,7 @@ class FixedBlocks:
             if self.settings.is_over:
                 return self.done == 1
             self.idle = 0 if moved else self.idle + 1
-            enough = stop or self.idle == _MOST_IDLE or self._gap() <= self._goal()
+            enough = stop or self.idle == MOST_IDLE or self._gap() <= self._goal()
 
     def _round(self) -> bool:
         """One round of every problem; False if nothing moves."""
@@ -117,7 +117,7 @@ class FixedBlocks:
         tol, count = self.inner_tol, 1
         if self.done > 0:  # blocks divide the gap among themselves, and each leaves a part of it
             self.figures = self.figures or [self._measured(p) for p in numbers]
-            share = _INNER_SHARE * _SHARPER**self.idle
+            share = _INNER_SHARE * SHARPER**self.idle
             tol, count = min(tol, share * self._gap()), len(cluster.parts)
         rough = tol >= _ROUGH
         for p in () if rough else sorted(cluster.single):  # from here on scores are in double

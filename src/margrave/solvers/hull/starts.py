@@ -15,7 +15,7 @@ from margrave.solvers.kernel.sample_start import SampleStart, has_sample_start, 
 
 @dataclass(frozen=True)
 class HullStart:
-    """Feasible variables, and the sample that they come from; without one, of the first rows."""
+    """Feasible variables: those of a model of a sample, or without one of the first rows."""
 
     problem: Problem
     sample: SampleStart | None
@@ -26,9 +26,9 @@ class HullStart:
         return first_rows(self.problem) if self.sample is None else self.sample.beta
 
     def exchanged(self, shards: int) -> int:
-        """Bytes that a start from a sample takes where the rows are in shards.
+        """Bytes that are sent for a start from a sample where the rows are in shards.
 
-        The rows and labels of the sample go to the driver, its model to all shards, scores back.
+        Rows and labels of the sample go to the driver, its model to all shards, and scores back.
         """
         if self.sample is None:
             return 0

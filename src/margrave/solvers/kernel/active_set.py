@@ -38,10 +38,11 @@ from margrave.solvers.kernel.moving_blocks import BlockPlan, MovingBlocks
 ROUGH_GAP, ROUGH_ROUNDS = 0.1, 30
 LAST_ROUNDS = 10  # on all rows near the target, before another active set is chosen
 SPARE_ROWS = 1000  # active rows beside those near a KKT violation
-_BETWEEN_CHECKS = 32  # rounds, whether so much work was done that it is copied to the whole:
-_MUCH_WORK, _DEAR = 5e9, 20  # kernel values, and times the cost of copying it
+# every so many rounds the part's values are copied to the whole if the work since the last copy is
+# more than so many kernel values, and so many times the cost of copying
+_BETWEEN_CHECKS, _MUCH_WORK, _DEAR = 32, 5e9, 20
 _STEP_COST = 1000  # kernel values that take as long as a step
-_LOWER = 0.1  # of the gap, at which blocks are to move on another active set
+_LOWER = 0.1  # of the gap: there moving blocks get another active set
 NEAR = 3.0  # times the target: below this gap another active set costs more than it saves
 
 

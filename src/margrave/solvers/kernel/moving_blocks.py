@@ -51,7 +51,9 @@ _ENOUGH = 1024  # rows that violate the KKT conditions: fewer are left to the wo
 # soon gain nothing, and the working set ends the fit alone after 41 s).
 _INNER_SHARE = 0.15
 _SAMPLE, _MEANS = 2000, 3  # rows from which centres are computed, and rounds of k-means
-_MOST_IDLE = 10  # rounds in a row in which blocks change nothing; another partition may help
+# after a round in which no block has changed anything: of the tolerance to which blocks are solved,
+# and how many such rounds in a row there may be (another partition may help)
+SHARPER, MOST_IDLE = 0.3, 10
 _SMALLEST_STEP = 1e-6  # with a smaller one a round of blocks has gained nothing
 
 
@@ -109,7 +111,7 @@ class MovingBlocks:
         """
         core, moved = self.core, self.copies.moved
         violations = core.kkt_violations()
-        share = _INNER_SHARE * 0.3**self.idle  # smaller where all blocks had reached it already
+        share = _INNER_SHARE * SHARPER**self.idle
         # of joint problems they are gap terms, which grow with the square of a distance
         least = (share**2 if is_joint(self.problem) else share) * figures["violation"]
         if self.plan.is_over(int(np.count_nonzero(violations > least))):
@@ -145,7 +147,7 @@ class MovingBlocks:
             beta[rows] = inside if step < 1.0 else values  # rounding would miss the bounds
             core.adopt(np.arange(len(beta)), beta, scores + step * added, FOREVER)
         self.idle = 0 if len(rows) else self.idle + 1
-        self.is_useful = step > _SMALLEST_STEP and self.idle < _MOST_IDLE
+        self.is_useful = step > _SMALLEST_STEP and self.idle < MOST_IDLE
         sent = {"bytes": self.copies.moved - moved} if self.plan.spreads else {}
         return {**core.figures(), "step": step, "parts": len(blocks), **sent}
 
