@@ -98,8 +98,8 @@ STUDIES = {
         " here as in the paper. The objective is half the squared distance of the hulls. Saddle-SVC"
         f" with all features is stopped after {ROUNDS:,} rounds, as printed (beta = {BETA:g}) after"
         f" {PRINTED_ROUNDS:,}, LIBSVM after {PAIRS:,} pairs. Where the hulls overlap the objective"
-        " tends to zero, and a normal vector of what is left of it predicts. The last column is"
-        " printed in the paper: objective and accuracy of LIBSVM / of Saddle-SVC.",
+        " tends to zero, and predictions are those of the solver's last direction. The last column"
+        " is printed in the paper: objective and accuracy of LIBSVM / of Saddle-SVC.",
         tuple(CASES),
         measure,
         ("data set", "method", "objective", "gap", "accuracy (%)", "rounds", "paper"),

@@ -124,9 +124,10 @@ def _below(cases: Mapping[str, Found], name: str) -> str:
     )
     if zero > LEAST_ZERO:
         text += (
-            f" With gamma = 2^{NARROW} scores of up to {zero:.0%} of the new rows are exactly zero,"
-            " because all kernel values are too small for single precision; such a row is predicted"
-            " to be of the second class, where double precision still has a sign."
+            f" With gamma = 2^{NARROW} scores of up to {zero:.0%} of the new rows were exactly"
+            " zero, because all kernel values are too small for single precision, and these rows"
+            " were predicted to be of the second class. By now such scores get their sign from"
+            " double precision; accuracies have not been measured again since."
         )
     timed = [found[TIMED] for found in cases.values() if found[TIMED]]
     if timed:

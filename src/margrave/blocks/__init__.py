@@ -6,7 +6,7 @@
       directions.py  the block's own descent direction, and steps along the sum of all of them
       members.py     a working set with members from all blocks
     card.py        parts and blocks that a graphics card solves side by side
-    active.py      which rows are active, and a copy of them for blocks that move
+    active.py      which rows are active, and a copy of them for moving blocks
     gradient.py    these rows' part of a linear model's gradient, and stochastic steps
     augmented.py   sums for EM and Gibbs sampling; augmented_joint.py  for several classes
     hull.py        weights in a reduced convex hull: extremes, projections

@@ -5,7 +5,7 @@ kernel moving blocks come first, or block minimization is used if workers are in
 
 Other problems with many rows and a narrow kernel, or with very many rows and a kernel that decays
 with the distance, are solved by divide and conquer; a warm start continues with moving blocks.
-Joint problems of several classes with many rows and a narrow kernel have moving blocks, too.
+Joint problems of several classes with many rows and a narrow kernel are solved with moving blocks.
 Otherwise workers in other processes use block minimization, and a single process solves the whole
 problem at once (`whole.py` chooses how).
 """
