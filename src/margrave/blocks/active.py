@@ -131,9 +131,9 @@ class ActiveRows:
             min over d   1/2 d'K d + f'd + sum_i h_i(beta_i + d_i)        d zero outside the block
 
         until its share of the relative gap or its KKT violation is small enough. A free intercept
-        keeps the sum of the block's variables; those of a joint problem are given numbers, which
-        the scores include. `dual` is the dual value of all rows. Ends at the `deadline` (seconds
-        of ``time.time``).
+        keeps the sum of the block's variables; the intercepts of a joint problem are fixed, and
+        included in the scores. `dual` is the dual value of all rows. Ends at the `deadline` (in
+        seconds of ``time.time``).
         """
         rows, beta, scores = block.rows, block.beta, block.scores
         part = self.problem.restrict(rows)

@@ -37,9 +37,9 @@ from margrave.solvers.divide.parts import Division
 from margrave.solvers.kernel.working_set import solve_rows
 from margrave.solvers.whole import solve_from
 
-_MANY_ROWS = 40_000  # rows from which clusters are faster if the kernel is narrow,
-_MANY_JOINT_ROWS = 10_000  # rows from which moving blocks of Crammer-Singer are (softmax: 40,000),
-_VERY_MANY_ROWS = 250_000  # and even if it is not
+# rows from which clusters are faster if the kernel is narrow, and even if it is not
+_MANY_ROWS, _VERY_MANY_ROWS = 40_000, 250_000
+_MANY_JOINT_ROWS = 10_000  # the same of moving blocks for Crammer-Singer (softmax: _MANY_ROWS)
 _SAMPLE = 500  # rows
 _NOTHING, _NARROW = 1e-10, 0.25  # a narrow kernel has a quarter of its values below the first
 _REFINE_TOL = 1e-2

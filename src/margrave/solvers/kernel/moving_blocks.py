@@ -13,8 +13,7 @@ sides of a border push each other back and forth for ever; a border of one round
 of the next. The few rounds between them settle what no block can: with a free intercept a block
 keeps the sum of its variables (of hulls that of each class), and only a working set with rows of
 several blocks moves a sum from one to the other. Joint problems have one variable per row and
-class, and intercepts that are given numbers while blocks move. `MovingBlocks.round` is one round of
-blocks.
+class; their intercepts are fixed while blocks move. `MovingBlocks.round` is one round of blocks.
 """
 
 from __future__ import annotations
