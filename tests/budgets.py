@@ -88,6 +88,7 @@ CLASSES = {
     "joint, softmax": "KernelLogisticRegression(multi_class='softmax')",
     "joint, linear": "SVC(multi_class='crammer_singer', kernel='linear', intercept=None)",
     "joint, em": "SVC(multi_class='crammer_singer', kernel='linear', solver='em')",
+    "joint, pbm": "SVC(multi_class='crammer_singer', solver='pbm')",
     "joint, sodm": "SVC(multi_class='crammer_singer', intercept=None, solver='sodm')",
     "joint, gibbs": "BayesianSVC(multi_class='crammer_singer', kernel='linear')",
     "pairs of classes": "NuSVC(nu=0.3)",
