@@ -273,6 +273,13 @@ TRAPS = [
         *(1795135448, "SVR", "epsilon_insensitive", "precomputed"),
         **{"n": 4, "d": 1, "duplicates": True, "heavy": 1e12, "target_scale": 1e-5},
     ),
+    # a heavy row without a loss, of which a rounding error must not make a gain
+    Recipe(
+        *(5736, "SVC", "hinge"),
+        **{"intercept": None, "multi_class": "crammer_singer", "solver": "exact", "n": 9, "d": 5},
+        **{"classes": 3, "storage": "float32", "heavy": 37530943.21976274},
+        **{"C": 0.26441776098336434},
+    ),
 ]
 
 

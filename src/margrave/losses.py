@@ -192,9 +192,9 @@ def _largest(f: Floats) -> Floats:
 
 def _margin(f: Floats, y: Labels) -> Floats:
     """max_c ([c != y] + f_c) - f_y."""
-    ahead = f + 1.0
-    ahead[np.arange(len(y)), y] -= 1.0
-    return _largest(ahead) - _own(f, y)
+    ahead = (f - _own(f, y)[:, None]) + 1.0
+    ahead[np.arange(len(y)), y] = 0.0  # exactly: a rounded one would be multiplied by C
+    return _largest(ahead)
 
 
 def _log_loss(f: Floats, y: Labels) -> Floats:
