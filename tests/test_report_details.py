@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_iris
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -124,3 +125,17 @@ def test_margins_need_a_classifier(moons):
         plots.margin_distribution(SVR().fit(X, y), X, y)
     with pytest.raises(ValueError, match="SVC is no fitted classifier"):
         plots.margin_distribution([SVC().fit(X, y), SVC()], X, y)
+
+
+@pytest.mark.parametrize("scheme", ["ovo", "ovr"])
+def test_three_classes_have_three_pairs_and_three_rests(scheme):
+    X, y = load_iris(return_X_y=True)
+    page = SVC(multi_class=scheme).fit(X, y).report(X, y)
+    names = {"ovo": ["0 against 1", "0 against 2", "1 against 2"]}.get(
+        scheme, [f"{name} against the rest" for name in range(3)]
+    )
+    assert {
+        row[0] for row in cells(section(page, "certificate")) if row and "against" in row[0]
+    } == {*names}
+    shown = re.search("within ([^ ]+) % of the optimum", page)[1]
+    assert len(shown.replace("e-", "")) <= 5

@@ -131,10 +131,10 @@ def certificate(rows: Scored) -> Section:
 def _problems(rows: Scored, gaps: Floats, objectives: Floats) -> Markup:
     """The binary problems with the largest gaps."""
     names = [str(name) for name in rows.classes]
-    if len(gaps) == len(names):
-        named = [f"{name} against the rest" for name in names]
-    else:
+    if rows.estimator._scheme == "ovo":
         named = [f"{a} against {b}" for a, b in combinations(names, 2)]
+    else:
+        named = [f"{name} against the rest" for name in names]
     order = np.argsort(-np.nan_to_num(gaps), kind="stable")[:_MOST_LISTED]
     table = Table(["problem", "objective", "gap"], ["objective", "gap"])
     for p in order:

@@ -114,7 +114,7 @@ def percent(share: float) -> str:
     for digits in range(1, 8):
         if 0.0 < float(f"{value:.{digits}f}") < 100.0:
             return f"{value:.{digits}f} %"
-    return f"{value:g} %"
+    return f"{value:.2g} %"
 
 
 def plural(count: int, word: str) -> str:
