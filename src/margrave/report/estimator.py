@@ -70,6 +70,7 @@ class DualModel(Fitted, Protocol):
     gaps_: Floats
     n_support_: NDArray[np.int32]
     _absolute_gaps: Floats
+    _scheme: str | None  # "ovo" where problems are pairs of classes
     _part_support: list[RowNumbers]  # only of models of parts
 
     @property

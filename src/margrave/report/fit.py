@@ -6,8 +6,10 @@ import inspect
 from collections.abc import Mapping
 from itertools import combinations
 from numbers import Number
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from margrave.progress import Record
 from margrave.report.axis import Axis
@@ -118,7 +120,7 @@ def certificate(rows: Scored) -> Section:
         table.add("seconds", number(estimator.history_[-1]["seconds"], 3))
     body: list[Content] = [table.html()]
     if len(gaps) > 1:
-        body = [beside(table.html(), _problems(rows, gaps, objectives))]
+        body = [beside(table.html(), _problems(rows.classes, estimator._scheme, gaps, objectives))]
     lead = _PROMISES.get(estimator.certificate_, _PROMISES["none"])
     if np.isinf(estimator.gap_):
         lead = (
@@ -128,10 +130,12 @@ def certificate(rows: Scored) -> Section:
     return Section("Certificate", lead, body)
 
 
-def _problems(rows: Scored, gaps: Floats, objectives: Floats) -> Markup:
+def _problems(
+    classes: NDArray[Any], scheme: str | None, gaps: Floats, objectives: Floats
+) -> Markup:
     """The binary problems with the largest gaps."""
-    names = [str(name) for name in rows.classes]
-    if rows.estimator._scheme == "ovo":
+    names = [str(name) for name in classes]
+    if scheme == "ovo":
         named = [f"{a} against {b}" for a, b in combinations(names, 2)]
     else:
         named = [f"{name} against the rest" for name in names]
