@@ -227,7 +227,7 @@ def refuse_remote(solver: str, problems: Sequence[BaseProblem]) -> None:
     if not problems[0].data.is_remote:
         return
     if not is_single(problems[0]):
-        _refuse_joint(solver, problems[0])
+        refuse_joint(solver, problems[0])
     raise ValueError(
         f"the solver {solver!r} needs all rows in one array; for rows on the workers of an"
         " engine use solver='auto', 'pbm', 'dc' or 'cascade', or 'dsvrg' for linear models with"
@@ -235,7 +235,7 @@ def refuse_remote(solver: str, problems: Sequence[BaseProblem]) -> None:
     )
 
 
-def _refuse_joint(solver: str, problem: BaseProblem) -> NoReturn:
+def refuse_joint(solver: str, problem: BaseProblem) -> NoReturn:
     where, cure = "", "use solver='exact', or multi_class='ovr'"
     if problem.data.is_remote:
         where = " with rows on the workers of an engine"
@@ -260,7 +260,7 @@ def refuse_unless(
     for problem in problems:
         name = problem.loss_name
         if not is_single(problem):
-            _refuse_joint(solver, problem)
+            refuse_joint(solver, problem)
         found.append(problem)
         if losses is not None and name not in losses:
             raise ValueError(

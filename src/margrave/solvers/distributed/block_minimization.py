@@ -57,6 +57,7 @@ from margrave.solvers.base import (
     check_positive,
     check_switch,
     present,
+    refuse_joint,
     refuse_unless,
     unfinished,
 )
@@ -284,7 +285,9 @@ class BlockMinimization(BaseEstimator):  # type: ignore[misc]
     def _check_joint(self, problem: JointProblem, settings: Settings) -> None:
         """Raise for what joint problems cannot have, and for invalid parameters."""
         self._check_parameters()
-        if problem.data.is_remote or resolve_engine(settings.engine, settings.threads).is_remote:
+        if problem.data.is_remote:
+            refuse_joint("pbm", problem)
+        if resolve_engine(settings.engine, settings.threads).is_remote:
             raise ValueError(
                 f"the solver 'pbm' solves the joint problem of several classes ({problem.loss!r})"
                 " on the threads of this process alone, because workers' shards have one variable"
