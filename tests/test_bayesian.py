@@ -16,6 +16,7 @@ from margrave.blocks.augmented import draw_scales, drawn_sums, sides_of, stream_
 from margrave.losses import Loss
 from margrave.models import Posterior
 from margrave.solvers import Gibbs
+from margrave.solvers.bayes import gibbs
 from margrave.solvers.bayes.mixing import Trace
 from tests import oracle
 from tests.data import load
@@ -361,6 +362,31 @@ def test_budgets():
     with pytest.raises(KeyboardInterrupt, match="keeps the posterior of"):
         model.fit(X, y)
     assert model.n_draws_ >= 2 * 29 and model.score(X, y) > 0.95
+
+
+@pytest.mark.parametrize("n_features", [2, 40], ids=["by weights", "by rows"])
+def test_ctrl_c_within_the_first_draw_leaves_the_start(n_features, monkeypatch):
+    """Not half a draw: the chains that come later have no numbers yet."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(30, n_features)), np.arange(30) % 2
+    drawn, dispersed, starts = gibbs._driver, gibbs._dispersed, []
+
+    def keep(*args):
+        starts.append(dispersed(*args))
+        return starts[0].copy()
+
+    def strike(seed, chain, iteration):
+        if (chain, iteration) == (1, 1):
+            raise KeyboardInterrupt
+        return drawn(seed, chain, iteration)
+
+    monkeypatch.setattr(gibbs, "_dispersed", keep)
+    monkeypatch.setattr(gibbs, "_driver", strike)
+    monkeypatch.setattr(np, "empty_like", lambda a: np.full(np.shape(a), np.nan))
+    model = BayesianSVC(kernel="linear", intercept=None, chains=3, random_state=0)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    np.testing.assert_allclose(model.posterior_.mean, starts[0].mean(axis=0))
 
 
 @pytest.mark.parametrize(

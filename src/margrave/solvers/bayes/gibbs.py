@@ -180,11 +180,12 @@ class _WeightSampler(_OneOutput):
         Z, seed = self.W[:, 0], self.settings.seed
         triangles, rights, losses = self.shards.reduce("draw", Z, seed, iteration, self._left())
         cost: Floats = losses + 0.5 * (Z**2 @ self.penalty)
-        self.W = np.empty_like(self.W)
+        W = np.empty_like(self.W)
         for chain, (triangle, right) in enumerate(zip(triangles, rights, strict=True)):
             A = symmetric(triangle, self.size)
             A[np.diag_indices(self.size)] += self.penalty
-            self.W[chain, 0] = normal_draw(A, right, _driver(seed, chain, iteration))
+            W[chain, 0] = normal_draw(A, right, _driver(seed, chain, iteration))
+        self.W = W  # all chains at once: Ctrl-C leaves whole draws
         return cost
 
     def close(self) -> None:
@@ -212,11 +213,10 @@ class _RowSampler(_OneOutput):
 
     def draw(self, iteration: int) -> Floats:
         """Draw the weights of every chain; return J of the last ones."""
-        W, seed = self.W, self.settings.seed
-        costs, self.W = [], np.empty_like(W)
-        for chain, (z,) in enumerate(W):
+        seed = self.settings.seed
+        costs, W = [], np.empty_like(self.W)
+        for chain, (z,) in enumerate(self.W):
             if self.settings.progress.remaining() <= 0.0:
-                self.W = W
                 raise _core.Stopped
             f = self.X @ z
             D, u, losses = drawn_sums(self.sides, self.weight, f, 0, (seed, chain, iteration))
@@ -227,7 +227,8 @@ class _RowSampler(_OneOutput):
             system = self.K.copy()
             system[np.diag_indices(len(f))] += 1.0 / D
             h = linalg.solve(system, u / D - self.X @ prior - noise, assume_a="pos")
-            self.W[chain, 0] = prior + self.X.T @ h / self.lam
+            W[chain, 0] = prior + self.X.T @ h / self.lam
+        self.W = W
         return np.array(costs)
 
     def close(self) -> None:
