@@ -109,8 +109,8 @@ def table(file: Path = FILE) -> str:
     rows, computer = found["fits"][0]["rows"], found["machine"]
     caption = (
         f"Warm starts in percent of fits from nothing: {rows:,} rows, and {100 * NEW:g} % new ones."
-        f" {computer['cpu']}, {computer['cores']} cores, load {computer['load_at_start']:.0f}, so"
-        " that only large differences of the time mean anything."
+        f" {computer['cpu']}, {computer['cores']} cores, load {computer['load_at_start']:.0f}; one"
+        " run each."
     )
     return "\n".join([caption, "", *lines])
 

@@ -224,9 +224,10 @@ def test_early_models_are_the_same_wherever_rows_are(model, tmp_path, monkeypatc
         for one, other in zip(fitted(model), reference, strict=True):
             np.testing.assert_array_equal(one, other)
         np.testing.assert_array_equal(scores(X), inside)
-        # few rows are added up in another order
-        terms = 1e-6 * np.abs(inside).max()
-        np.testing.assert_allclose(scores(blocks), inside, rtol=1e-6, atol=terms)
+        found, alone = scores(blocks), n // 7  # a row by itself is added up in another order
+        assert abs(found[alone] - inside[alone]) < 1e-6 * np.abs(inside).max()
+        found[alone] = inside[alone]
+        np.testing.assert_allclose(found, inside, rtol=1e-6, atol=1e-12)
     again = pickle.loads(pickle.dumps(model)) if not callable(model.kernel) else model
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
 
